@@ -1,0 +1,32 @@
+"""What goes wrong for people: one class for it, shown as one line on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class InputError(ValueError):
+    """Something the caller gave cannot be used. The message is one line: what, where, and what to do."""
+
+
+class DtypeError(InputError, TypeError):
+    """An array has a type that is not converted silently. The message holds the line that converts it."""
+
+
+class SkippedFiles(UserWarning):
+    """Files in a folder that are no readable images were left out."""
+
+
+def unknown(what: str, given: str, choices: Iterable[str]) -> InputError:
+    """An error for a name that does not exist, with the nearest one that does.
+
+    >>> str(unknown("method", "frots", ["frost", "dtc"]))
+    "unknown method 'frots': did you mean 'frost'?"
+    >>> str(unknown("device", "x", ["cpu", "cuda"]))
+    "unknown device 'x': choose from cpu, cuda"
+    """
+    names = list(choices)
+    near = get_close_matches(given, names, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(names)}"
+    return InputError(f"unknown {what} '{given}': {hint}")
