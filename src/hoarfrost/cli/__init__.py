@@ -1,0 +1,110 @@
+"""The command line: one file a verb. Nothing heavy is imported before a verb runs."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from difflib import get_close_matches
+from types import ModuleType
+from typing import NoReturn
+
+import hoarfrost
+from hoarfrost.cli import demo, discover, evaluate, fit, predict, run
+from hoarfrost.errors import InputError
+
+VERBS: dict[str, ModuleType] = {
+    "demo": demo,
+    "run": run,
+    "fit": fit,
+    "discover": discover,
+    "predict": predict,
+    "evaluate": evaluate,
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with errors of one line that name the nearest option."""
+
+    def error(self, message: str) -> NoReturn:
+        """One line on standard error, exit code 2."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+    def refuse_unknown(self, extras: Sequence[str]) -> NoReturn:
+        """For arguments that no option takes."""
+        given = extras[0].split("=")[0]
+        near = get_close_matches(given, self._option_string_actions, n=1)
+        self.error(f"unknown argument '{given}'" + (f": did you mean '{near[0]}'?" if near else ""))
+
+
+def build_parser() -> tuple[Parser, dict[str, Parser]]:
+    """The parser of all verbs, and that of each."""
+    parser = Parser(
+        prog="hoarfrost",
+        description="Learn classes from labelled images, then discover new ones without labels and without forgetting.",
+        epilog="'hoarfrost VERB --help' lists a verb's options. Start with: hoarfrost demo",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"hoarfrost {hoarfrost.__version__}")
+    verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", parser_class=Parser)
+    parsers = {}
+    for name, module in VERBS.items():
+        parsers[name] = verbs.add_parser(
+            name, help=module.SUMMARY, description=module.DESCRIPTION, allow_abbrev=False, epilog=module.EXAMPLE
+        )
+        module.add_arguments(parsers[name])
+    return parser, parsers
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The arguments, or an exit with one line."""
+    parser, parsers = build_parser()
+    verb = next((word for word in arguments if not word.startswith("-")), None)
+    if verb is not None and verb not in parsers:
+        near = get_close_matches(verb, parsers, n=1)
+        parser.error(f"unknown verb '{verb}'" + (f": did you mean '{near[0]}'?" if near else ""))
+    parsed, extras = parser.parse_known_args(arguments)
+    if parsed.verb is None:
+        if extras:
+            parser.refuse_unknown(extras)
+        parser.print_help()
+        parser.exit(0)
+    if extras:
+        parsers[parsed.verb].refuse_unknown(extras)
+    return parsed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code: 0, or 2 for input that cannot be used."""
+    parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    warnings.showwarning = lambda message, *_, **__: _warn(str(message))
+    try:
+        code: int = VERBS[parsed.verb].main(parsed)
+        sys.stdout.flush()
+        return code
+    except InputError as error:
+        return _refuse(str(error))
+    except BrokenPipeError:
+        # The reader has gone, as with "| head": nobody is left to be told. Python must not flush once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        place = f" ({error.filename})" if error.filename else ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return _refuse(f"there is no room left on the disk{place}: free some, then go on with --resume")
+        return _refuse(f"{error.strerror or error}{place}")
+    except KeyboardInterrupt:
+        print("\nhoarfrost: interrupted; --resume goes on from the last finished epoch", file=sys.stderr)
+        return 130
+
+
+def _refuse(message: str) -> int:
+    print(f"hoarfrost: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _warn(message: str) -> None:
+    print(f"hoarfrost: warning: {' '.join(message.split())}", file=sys.stderr)

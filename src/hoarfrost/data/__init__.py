@@ -1,0 +1,1 @@
+"""Images: reading them, changing them, and handing them out in batches."""

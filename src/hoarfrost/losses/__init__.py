@@ -1,0 +1,1 @@
+"""The loss functions, and the terms that methods are made of."""

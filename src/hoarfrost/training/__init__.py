@@ -1,0 +1,1 @@
+"""The objective, the loop and the learner."""

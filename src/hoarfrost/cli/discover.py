@@ -1,0 +1,81 @@
+"""``hoarfrost discover``: new classes in unlabelled images."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hoarfrost.cli import options
+
+SUMMARY = "discover new classes in a folder of unlabelled images"
+DESCRIPTION = (
+    "Find --novel new classes in the images below DIR, whatever its sub-folders, and write a model that knows old and "
+    "new classes. report.html in it shows images of each new class."
+)
+EXAMPLE = "example: hoarfrost discover model photos/unsorted --novel 5 --out model2"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``discover``."""
+    parser.add_argument("model", metavar="MODEL", help="a model folder, from fit or from an earlier discover")
+    parser.add_argument("images", metavar="DIR", help="a folder of images of new classes, or an .npz file")
+    parser.add_argument("--novel", type=int, required=True, metavar="N", help="how many new classes there are")
+    parser.add_argument("--out", required=True, metavar="MODEL2", help="the model folder to write")
+    parser.add_argument(
+        "--epochs", type=int, metavar="N", help="how often every image is seen; ramps and drops are scaled"
+    )
+    options.add_learning(parser, seed=None)
+    options.add_running(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Discovers, saves, and says how many images went where."""
+    import numpy as np
+
+    from hoarfrost import store
+    from hoarfrost.cli.follow import Following
+    from hoarfrost.config import to_json
+    from hoarfrost.experiment import LogFile, Observers, discovery_report, write_report
+    from hoarfrost.training import work
+    from hoarfrost.training.learner import Learner, check_novel
+
+    check_novel(args.novel)
+    model, out = Path(args.model), Path(args.out)
+    learner = Learner.load(model, args.device)
+    learner.config = options.configured(learner.config, args, discover_epochs=args.epochs)
+    images = learner.prepare(Path(args.images))
+    check_novel(args.novel, len(images))
+    content = {
+        "format": store.FORMAT,
+        "kind": "discover",
+        "model": work.digest(model / "weights.safetensors"),
+        "novel": args.novel,
+        "config": to_json(learner.config),
+        "images": images.digest(),
+    }
+    unfinished = work.begin(out, content, resume=args.resume)
+    if unfinished is None:
+        learner = Learner.load(out, args.device)
+    else:
+        log = LogFile(unfinished / "log.jsonl")
+        with Following() as progress:
+            learner.discover(
+                images,
+                args.novel,
+                observer=Observers([log, progress]),
+                checkpoint=store.CheckpointFile(unfinished / work.CHECKPOINT),
+            )
+
+        def write(folder: Path) -> None:
+            learner.write_into(folder)
+            write_report(folder / "report.html", discovery_report(learner, images, log.entries()))
+
+        work.finish(unfinished, out, write)
+    names = learner.class_names
+    counts = np.bincount(learner.predict(images), minlength=len(names)).tolist()
+    found = dict(zip(names[-args.novel :], counts[-args.novel :], strict=True))
+    summary = {"model": str(out), "images": len(images), "new": found, "old": sum(counts[: -args.novel])}
+    lines = [f"{out}: {args.novel} new classes in {len(images)} images"]
+    lines += [f"  {name}  {count} images" for name, count in found.items()]
+    lines += [f"  taken for earlier classes  {summary['old']} images", f"report: {out / 'report.html'}"]
+    return options.answer(args, summary, "\n".join(lines))

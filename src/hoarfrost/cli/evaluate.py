@@ -1,0 +1,43 @@
+"""``hoarfrost evaluate``: scores of a model on labelled images."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hoarfrost.cli import options
+
+SUMMARY = "score a model on a labelled folder"
+DESCRIPTION = (
+    "Score MODEL on DIR, which has one sub-folder per class. Sub-folders named like a class of stage one are old "
+    "classes, all others new ones, which are matched to the discovered classes: on the images of --match, as the paper "
+    "does with the images that were discovered in, or else on DIR itself."
+)
+EXAMPLE = "example: hoarfrost evaluate model2 photos/checked --match photos/unsorted-with-truth"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``evaluate``."""
+    parser.add_argument("model", metavar="MODEL", help="a model folder")
+    parser.add_argument("images", metavar="DIR", help="a folder with one sub-folder per class, or an .npz file")
+    parser.add_argument("--match", metavar="DIR", help="labelled images on which new classes are matched to clusters")
+    options.add_running(parser, resume=False)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Scores and prints."""
+    from hoarfrost.cli.table import align, number
+    from hoarfrost.evaluation import score_folder
+    from hoarfrost.training.learner import Learner
+
+    learner = Learner.load(args.model, args.device)
+    content = score_folder(learner, Path(args.images), None if args.match is None else Path(args.match))
+    joint, original = content["joint"], content["original_rt"]
+    rows = [["protocol", "Old", "New", "All", "HM"]]
+    rows.append(["class-iNCD", *(number(joint[key]) for key in ("old", "new", "all", "hm"))])
+    if original is not None:
+        rows.append(["original", *(number(original[key]) for key in ("old", "new", "all")), ""])
+    text = f"{args.model} on {content['images']} images of {args.images}\n\n{align(rows)}"
+    if content["matched_on"] is not None:
+        text += f"\n\nin percent; new classes matched on {content['matched_on']}"
+    return options.answer(args, {"model": str(args.model), **content}, text)

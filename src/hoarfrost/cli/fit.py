@@ -1,0 +1,75 @@
+"""``hoarfrost fit``: a model of labelled images."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hoarfrost.cli import options
+
+SUMMARY = "learn the classes of a labelled image folder"
+DESCRIPTION = (
+    "Learn from DIR, which has one sub-folder of images per class, and write a model folder. The model remembers what "
+    "discovery needs: the images may be deleted."
+)
+EXAMPLE = "example: hoarfrost fit photos/known --out model"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``fit``."""
+    parser.add_argument("images", metavar="DIR", help="a folder with one sub-folder per class, or an .npz file")
+    parser.add_argument("--out", required=True, metavar="MODEL", help="the model folder to write")
+    options.add_method(parser)
+    parser.add_argument(
+        "--image-size", type=int, metavar="PX", help="side to which images are resized (default: from the images)"
+    )
+    parser.add_argument("--epochs", type=int, metavar="N", help="how often every image is seen")
+    options.add_learning(parser)
+    options.add_running(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Fits, saves, and says what was learned."""
+    from dataclasses import replace
+
+    from hoarfrost import store
+    from hoarfrost.cli.follow import Following
+    from hoarfrost.config import to_json
+    from hoarfrost.data.datasets import read_images
+    from hoarfrost.experiment import LogFile, Observers
+    from hoarfrost.methods import get_method
+    from hoarfrost.recipes import get_recipe
+    from hoarfrost.training import work
+    from hoarfrost.training.learner import Learner, resolve
+    from hoarfrost.training.runtime import resolve_device
+
+    out = Path(args.out)
+    device = resolve_device(args.device)
+    config = get_recipe("folder").config(get_method(args.method), args.seed)
+    if args.image_size is not None:
+        config = replace(config, image_size=args.image_size)
+    config = options.configured(config, args, fit_epochs=args.epochs)
+    images = read_images(Path(args.images), labelled=True, size=config.image_size)
+    config = resolve(config, images, device)
+    content = {"format": store.FORMAT, "kind": "fit", "config": to_json(config), "images": images.digest()}
+    unfinished = work.begin(out, content, resume=args.resume)
+    if unfinished is None:
+        learner = Learner.load(out, args.device)
+    else:
+        learner = Learner.from_config(config, args.device)
+        with Following() as progress:
+            learner.fit(
+                images,
+                observer=Observers([LogFile(unfinished / "log.jsonl"), progress]),
+                checkpoint=store.CheckpointFile(unfinished / work.CHECKPOINT),
+            )
+        work.finish(unfinished, out, learner.write_into)
+    summary = {
+        "model": str(out),
+        "images": len(images),
+        "classes": list(learner.class_names),
+        "backbone": learner.config.backbone,
+    }
+    names = ", ".join(learner.class_names)
+    text = f"{out}: learned {len(learner.class_names)} classes from {len(images)} images ({names})"
+    return options.answer(args, summary, text)

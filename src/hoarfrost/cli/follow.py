@@ -1,0 +1,116 @@
+"""Following a training: bars on a terminal, a line an epoch elsewhere, TensorBoard on request."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TextIO
+
+from hoarfrost.errors import InputError
+from hoarfrost.training.loop import Entry, Observer
+
+if TYPE_CHECKING:
+    from hoarfrost.models.network import Network
+
+
+def stage_name(stage: int) -> str:
+    """A stage in words."""
+    return "learning old classes" if stage == 0 else f"discovering, step {stage}"
+
+
+class Lines(Observer):
+    """One line an epoch, with the time left in the stage."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.epochs = self.first = 0
+        self.started = 0.0
+
+    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:  # noqa: ARG002
+        """Notes where the stage begins."""
+        self.epochs, self.first, self.started = epochs, done, time.perf_counter()
+
+    def epoch_done(self, entry: Entry, network: Network) -> None:  # noqa: ARG002
+        """Prints the losses."""
+        done = entry["epoch"] + 1
+        left = (time.perf_counter() - self.started) / (done - self.first) * (self.epochs - done)
+        terms = "  ".join(f"{name} {value:.3f}" for name, value in entry["terms"].items())
+        line = f"{stage_name(entry['stage'])}  epoch {done}/{self.epochs}  loss {entry['loss']:.3f}  {terms}"
+        print(f"{line}  {left:.0f} s left", file=self.stream, flush=True)
+
+
+class Bars(Observer):
+    """A progress bar a stage, with the loss and the time left."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[epoch]}"),
+            TextColumn("{task.fields[loss]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+        self.task: Any = None
+        self.epochs = 0
+
+    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
+        """A new bar."""
+        self.epochs = epochs
+        self.task = self.progress.add_task(
+            stage_name(stage), total=epochs * batches, completed=done * batches, epoch=f"{done}/{epochs}", loss=""
+        )
+
+    def batch_done(self) -> None:
+        """A little further."""
+        self.progress.advance(self.task)
+
+    def epoch_done(self, entry: Entry, network: Network) -> None:  # noqa: ARG002
+        """The losses of the epoch."""
+        self.progress.update(self.task, epoch=f"{entry['epoch'] + 1}/{self.epochs}", loss=f"loss {entry['loss']:.3f}")
+
+
+class Following:
+    """Bars or lines on standard error, for the length of a ``with`` block."""
+
+    def __init__(self) -> None:
+        self.bars = Bars() if sys.stderr.isatty() else None
+        self.observer: Observer = self.bars or Lines(sys.stderr)
+
+    def __enter__(self) -> Observer:
+        if self.bars is not None:
+            self.bars.progress.start()
+        return self.observer
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bars is not None:
+            self.bars.progress.stop()
+
+
+class TensorBoard(Observer):
+    """Losses and accuracies as TensorBoard reads them."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise InputError("--tensorboard needs the package: pip install 'hoarfrost[tensorboard]'") from None
+        self.writer = SummaryWriter(str(folder))
+
+    def epoch_done(self, entry: Entry, network: Network) -> None:  # noqa: ARG002
+        """One point a curve."""
+        prefix, epoch = f"stage-{entry['stage']}", entry["epoch"]
+        scalars = {"loss": entry["loss"], "learning_rate": entry["learning_rate"], **entry["terms"]}
+        scalars |= {f"accuracy/{k}": v for k, v in entry.get("accuracy", {}).items() if v is not None}
+        for name, value in scalars.items():
+            self.writer.add_scalar(f"{prefix}/{name}", value, epoch)
+        self.writer.flush()

@@ -1,0 +1,91 @@
+"""Options that several verbs share, and what they mean for the configuration."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hoarfrost.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from hoarfrost.config import Config
+
+MODES = ("natural", "seeded")
+
+
+def add_running(parser: argparse.ArgumentParser, *, resume: bool = True) -> None:
+    """Where to compute, how to answer, whether to go on."""
+    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N (default: auto)")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object on standard output, nothing else there"
+    )
+    if resume:
+        parser.add_argument("--resume", action="store_true", help="go on with what is in --out, or start it")
+
+
+def add_learning(parser: argparse.ArgumentParser, *, seed: int | None = 0) -> None:
+    """What decides the training."""
+    default = "the model's" if seed is None else str(seed)
+    parser.add_argument(
+        "--seed", type=int, default=seed, metavar="N", help=f"decides every random number (default: {default})"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="KEY=VALUE",
+        help="change one setting of config.json, as in --set discover.learning_rate=0.05; may be repeated",
+    )
+
+
+def add_method(parser: argparse.ArgumentParser) -> None:
+    """The method and the backbone."""
+    parser.add_argument(
+        "--method", default="frost", metavar="NAME", help="frost, or one of its ablations (default: frost)"
+    )
+    parser.add_argument(
+        "--backbone", default="auto", metavar="NAME", help="resnet18 or small (default: what suits the data)"
+    )
+
+
+def configured(
+    config: Config, args: argparse.Namespace, *, fit_epochs: int | None = None, discover_epochs: int | None = None
+) -> Config:
+    """The configuration with the command line's changes."""
+    from dataclasses import replace
+
+    from hoarfrost.config import override, parse_setting
+    from hoarfrost.models.backbones import BACKBONES
+
+    if getattr(args, "backbone", "auto") != "auto":
+        if args.backbone not in BACKBONES:
+            raise unknown("backbone", args.backbone, BACKBONES)
+        config = replace(config, backbone=args.backbone)
+    if args.seed is not None:
+        config = replace(config, seed=args.seed)
+    if fit_epochs is not None:
+        config = config.with_fit_epochs(fit_epochs)
+    if discover_epochs is not None:
+        config = config.with_discover_epochs(discover_epochs)
+    return override(config, dict(parse_setting(text) for text in args.settings))
+
+
+def require_out(args: argparse.Namespace) -> Path:
+    """The place of the result."""
+    if not args.out:
+        raise InputError("--out is missing: say where the result goes")
+    return Path(args.out)
+
+
+def answer(args: argparse.Namespace, content: dict[str, Any], text: str) -> int:
+    """Prints the JSON object or the text for people."""
+    if args.json:
+        json.dump(content, sys.stdout, indent=2, ensure_ascii=False)
+        print()
+    elif text:
+        print(text)
+    return 0

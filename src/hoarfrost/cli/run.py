@@ -1,0 +1,86 @@
+"""``hoarfrost run``: a whole scenario, scored."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from hoarfrost.cli import options
+from hoarfrost.errors import InputError
+
+SUMMARY = "a whole scenario on a data set, scored"
+DESCRIPTION = (
+    "Learn a data set's first classes with labels, discover the others step by step without, and score every step."
+)
+EXAMPLE = "example: hoarfrost run --dataset cifar100 --split 80-20 --method frost --data data --out runs/cifar100"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``run``."""
+    parser.add_argument(
+        "--dataset", required=True, metavar="NAME", help="digits, cifar10, cifar100, tiny-imagenet or folder"
+    )
+    parser.add_argument("--data", default="data", metavar="DIR", help="where the data set is (default: data)")
+    parser.add_argument("--download", action="store_true", help="fetch a missing data set into --data")
+    parser.add_argument("--split", metavar="A-B-…", help="classes a step, as in 5-5 or 80-10-10 (default: the paper's)")
+    parser.add_argument(
+        "--class-order", default="natural", metavar="ORDER", help="natural or seeded (default: natural)"
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", help="the run folder")
+    options.add_method(parser)
+    parser.add_argument("--epochs", type=int, metavar="N", help="epochs of each discovery; ramps and drops are scaled")
+    parser.add_argument("--fit-epochs", type=int, metavar="N", help="epochs of stage one")
+    parser.add_argument("--tensorboard", action="store_true", help="log for TensorBoard too, in DIR/tensorboard")
+    options.add_learning(parser)
+    options.add_running(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs it and prints the table."""
+    out = Path(args.out)
+    content = execute(args, out)
+    return options.answer(args, content, describe(content, out))
+
+
+def describe(content: dict[str, Any], out: Path) -> str:
+    """What a person reads at the end."""
+    from hoarfrost.cli.table import score_table
+
+    return f"{score_table(content)}\nreport: {out / 'report.html'}"
+
+
+def execute(args: argparse.Namespace, out: Path) -> dict[str, Any]:
+    """The run itself, followed on standard error."""
+    from hoarfrost.cli.follow import Following, TensorBoard
+    from hoarfrost.data.datasets import load_dataset
+    from hoarfrost.errors import unknown
+    from hoarfrost.experiment import Observers, RunConfig, run
+    from hoarfrost.methods import get_method
+    from hoarfrost.recipes import get_recipe
+    from hoarfrost.scenario import parse_split
+    from hoarfrost.training.learner import resolve
+    from hoarfrost.training.loop import Observer
+    from hoarfrost.training.runtime import resolve_device
+
+    recipe, method = get_recipe(args.dataset), get_method(args.method)
+    device = resolve_device(args.device)
+    if args.class_order not in options.MODES:
+        raise unknown("class order", args.class_order, options.MODES)
+    config = options.configured(
+        recipe.config(method, args.seed), args, fit_epochs=args.fit_epochs, discover_epochs=args.epochs
+    )
+    split = args.split or recipe.split
+    if split is None:
+        raise InputError(f"the data set '{args.dataset}' has no usual split: give one, as in --split 5-5")
+    train, test = load_dataset(args.dataset, Path(args.data), download=args.download, size=config.image_size)
+    parse_split(split, len(train.class_names))
+    config = resolve(config, train, device)
+    run_config = RunConfig(dataset=args.dataset, split=split, class_order=args.class_order, learner=config)
+    with Following() as progress:
+        observers: list[Observer] = [progress]
+        if getattr(args, "tensorboard", False):
+            observers.append(TensorBoard(out / "tensorboard"))
+        return run(
+            run_config, train, test, out=out, device=args.device, resume=args.resume, observer=Observers(observers)
+        )

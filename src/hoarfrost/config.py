@@ -1,0 +1,224 @@
+"""The configuration of a learner: frozen dataclasses, to and from JSON; unknown keys are errors.
+
+``--set method.terms.replay.per_class=5`` on the command line and ``config.json`` in a run folder use the same keys.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
+
+from hoarfrost.data.augment import Augment, Crop
+from hoarfrost.errors import InputError, unknown
+from hoarfrost.losses.terms import Term
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How one stage is optimised: SGD with momentum, and drops of the learning rate at given epochs."""
+
+    epochs: int = 200
+    batch_size: int = 128
+    learning_rate: float = 0.1
+    drops: tuple[int, ...] = ()
+    """0-based epochs before which the learning rate is multiplied by ``drop_factor``"""
+    drop_factor: float = 0.1
+    momentum: float = 0.9
+    nesterov: bool = False
+    weight_decay: float = 1e-4
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "learning_rate"):
+            if getattr(self, name) <= 0:
+                raise InputError(f"{name} must be above 0, not {getattr(self, name)}")
+
+    def learning_rate_at(self, epoch: int) -> float:
+        """The learning rate of a 0-based epoch.
+
+        >>> Schedule(drops=(2, 4)).learning_rate_at(1), round(Schedule(drops=(2, 4)).learning_rate_at(4), 6)
+        (0.1, 0.001)
+        """
+        return self.learning_rate * self.drop_factor ** sum(epoch >= drop for drop in self.drops)
+
+    def shortened(self, epochs: int) -> Schedule:
+        """The same course over another number of epochs: the drops move along.
+
+        >>> Schedule(epochs=200, drops=(170,)).shortened(100).drops
+        (85,)
+        """
+        if epochs <= 0:
+            raise InputError(f"epochs must be above 0, not {epochs}")
+        drops = tuple(round(drop * epochs / self.epochs) for drop in self.drops)
+        return replace(self, epochs=epochs, drops=drops)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A method of discovery: a row of weighted terms, and what is not a loss, as data too."""
+
+    name: str
+    summary: str
+    paper: str
+    terms: tuple[Term, ...]
+    frozen: tuple[str, ...] = ("stem", "stage1")
+    """parts of the backbone whose parameters stay as they are in discovery (their batch statistics go on)"""
+
+    @property
+    def active(self) -> tuple[Term, ...]:
+        """The terms that take part."""
+        return tuple(term for term in self.terms if term.weight != 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Everything that decides what a learner learns, apart from the images."""
+
+    method: Method
+    backbone: str = "auto"
+    image_size: int | None = None
+    """side in pixels; None takes it from the images of stage one"""
+    mean: tuple[float, ...] | None = None
+    """of each channel, in 0..1; None computes it from the images of stage one, and so for ``std``"""
+    std: tuple[float, ...] | None = None
+    fit: Schedule = field(default_factory=Schedule)
+    discover: Schedule = field(default_factory=Schedule)
+    fit_augment: Augment = field(default_factory=Crop)
+    discover_augment: Augment = field(default_factory=Crop)
+    views: Literal["together", "separate"] = "together"
+    """both views in one forward pass, or in two with batch statistics of their own"""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """auto: bf16 autocast on a GPU, fp32 on a CPU"""
+    seed: int = 0
+
+    def with_fit_epochs(self, epochs: int) -> Config:
+        """With stage one shortened, or lengthened, to ``epochs``."""
+        return replace(self, fit=self.fit.shortened(epochs))
+
+    def with_discover_epochs(self, epochs: int) -> Config:
+        """With discovery shortened, or lengthened, to ``epochs``: ramps move along with the drops."""
+        scale = epochs / self.discover.epochs
+        terms = tuple(replace(term, ramp=round(term.ramp * scale)) for term in self.method.terms)
+        return replace(self, method=replace(self.method, terms=terms), discover=self.discover.shortened(epochs))
+
+
+def to_json(value: Any) -> Any:
+    """Dataclasses, tuples and plain values for ``json``; a tuple of terms is an object keyed by their kinds."""
+    if dataclasses.is_dataclass(value):
+        content = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        kind = getattr(value, "kind", None)
+        return content if kind is None else {"kind": kind, **content}
+    if isinstance(value, tuple):
+        if value and all(isinstance(item, Term) for item in value):
+            return {item.kind: {k: v for k, v in to_json(item).items() if k != "kind"} for item in value}
+        return [to_json(item) for item in value]
+    return value
+
+
+def from_json(expected: type[T], content: Any, where: str = "") -> T:
+    """The inverse of ``to_json``. Missing keys take their defaults; unknown ones and wrong types are errors."""
+    return typing.cast(T, _decode(expected, content, where))
+
+
+def override(config: T, changes: Mapping[str, Any]) -> T:
+    """A copy of a dataclass with dotted keys changed: ``{"discover.epochs": 3}``."""
+    content = to_json(config)
+    for key, value in changes.items():
+        *path, last = key.split(".")
+        place = content
+        for depth, name in enumerate(path):
+            place = _descend(place, name, ".".join(path[:depth]))
+        _descend(place, last, ".".join(path))
+        place[last] = value
+    return from_json(type(config), content)
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """``key=value`` as written on a command line; the value is JSON where it can be, and text where not.
+
+    >>> parse_setting("discover.epochs=3"), parse_setting("views=separate")
+    (('discover.epochs', 3), ('views', 'separate'))
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InputError(f"'{text}' is not of the form key=value")
+    try:
+        return key, json.loads(value)
+    except json.JSONDecodeError:
+        return key, value
+
+
+def _descend(place: Any, name: str, where: str) -> Any:
+    if not isinstance(place, dict):
+        raise InputError(f"config key '{where}' has nothing below it")
+    if name not in place:
+        raise unknown("config key", f"{where}.{name}" if where else name, _beneath(place, where))
+    return place[name]
+
+
+def _beneath(place: Mapping[str, Any], where: str) -> list[str]:
+    return [f"{where}.{key}" if where else key for key in place]
+
+
+def _decode(expected: Any, content: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
+    if origin is Literal:
+        if content not in arguments:
+            raise unknown(where, str(content), [str(choice) for choice in arguments])
+        return content
+    if origin in (types.UnionType, typing.Union):
+        if content is None and types.NoneType in arguments:
+            return None
+        (inner,) = (argument for argument in arguments if argument is not types.NoneType)
+        return _decode(inner, content, where)
+    if origin is tuple:
+        return _decode_tuple(arguments, content, where)
+    if dataclasses.is_dataclass(expected):
+        return _decode_dataclass(expected, content, where)
+    if expected is float and isinstance(content, int) and not isinstance(content, bool):
+        return float(content)
+    if not isinstance(content, expected) or (isinstance(content, bool) and expected is not bool):
+        raise InputError(f"{where} must be of type {expected.__name__}, not {json.dumps(content)}")
+    return content
+
+
+def _decode_tuple(arguments: tuple[Any, ...], content: Any, where: str) -> tuple[Any, ...]:
+    inner = arguments[0]
+    if inner is Term and isinstance(content, dict):
+        content = [{"kind": kind, **rest} for kind, rest in content.items()]
+    if not isinstance(content, list | tuple):
+        raise InputError(f"{where} must be a list, not {json.dumps(content)}")
+    if arguments[-1] is not Ellipsis and len(content) != len(arguments):
+        raise InputError(f"{where} must have {len(arguments)} values, not {len(content)}")
+    return tuple(_decode(inner, item, f"{where}[{index}]") for index, item in enumerate(content))
+
+
+def _decode_dataclass(expected: Any, content: Any, where: str) -> Any:
+    if not isinstance(content, dict):
+        raise InputError(f"{where or expected.__name__} must be an object, not {json.dumps(content)}")
+    content = dict(content)
+    if hasattr(expected, "kind") or expected is Term:
+        kinds = {kind.kind: kind for kind in (expected, *expected.__subclasses__()) if hasattr(kind, "kind")}
+        kind = str(content.pop("kind", ""))
+        if kind not in kinds:
+            raise unknown(f"kind in {where}", kind, kinds)
+        expected = kinds[kind]
+    hints = typing.get_type_hints(expected)
+    names = [f.name for f in dataclasses.fields(expected)]
+    for key in content:
+        if key not in names:
+            raise unknown("config key", f"{where}.{key}" if where else key, _beneath(dict.fromkeys(names), where))
+    missing = [
+        f.name
+        for f in dataclasses.fields(expected)
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING and f.name not in content
+    ]
+    if missing:
+        raise InputError(f"config key '{where + '.' if where else ''}{missing[0]}' is missing")
+    return expected(**{k: _decode(hints[k], v, f"{where}.{k}" if where else k) for k, v in content.items()})

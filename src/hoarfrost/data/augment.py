@@ -1,0 +1,127 @@
+"""Random changes to a batch of images, drawn and applied for the whole batch at once, on its device.
+
+Each augmentation is a frozen dataclass that is its own configuration. It takes uint8 images ``(B, H, W, C)`` and gives
+floats in 0..1, ``(B, C, H, W)``; normalisation comes after, so that a zero border is black as in the sources.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Border = Literal["zero", "reflect"]
+
+
+def to_float(images: Tensor) -> Tensor:
+    """uint8 ``(B, H, W, C)`` to float ``(B, C, H, W)`` in 0..1; the memory stays channels-last."""
+    return images.permute(0, 3, 1, 2).float().div_(255)
+
+
+@dataclass(frozen=True)
+class Augment:
+    """No change: the base of the augmentations."""
+
+    kind: ClassVar[str] = "none"
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002 (nothing is drawn)
+        """uint8 ``(B, H, W, C)`` to float ``(B, C, H, W)`` in 0..1."""
+        return to_float(images)
+
+
+@dataclass(frozen=True)
+class Crop(Augment):
+    """A shift by whole pixels and a mirror image: the padded random crop of the paper's CIFAR runs."""
+
+    kind: ClassVar[str] = "crop"
+    pad: int = 4
+    border: Border = "zero"
+    flip: float = 0.5
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """One gather: each pixel is read from where it comes from."""
+        count, height, width, _ = images.shape
+        device = images.device
+        shift = torch.randint(-self.pad, self.pad + 1, (2, count, 1), generator=generator, device=device)
+        mirror = torch.rand((count, 1), generator=generator, device=device) < self.flip
+        rows = torch.arange(height, device=device) + shift[0]
+        columns = torch.arange(width, device=device)
+        columns = torch.where(mirror, width - 1 - columns, columns) + shift[1]
+        inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
+        rows, columns = _reflect(rows, height), _reflect(columns, width)
+        batch = torch.arange(count, device=device)[:, None, None]
+        moved = images[batch, rows[:, :, None], columns[:, None, :]]
+        if self.border == "zero":
+            moved = moved * inside[..., None]
+        return to_float(moved)
+
+
+@dataclass(frozen=True)
+class Affine(Augment):
+    """Rotation, shift and scale, bilinear; a mirror image only on request, since it may be another class."""
+
+    kind: ClassVar[str] = "affine"
+    rotate: float = 0.25
+    """largest angle, in radians"""
+    shift: float = 0.15
+    """largest shift, as a part of the side"""
+    scale: float = 0.1
+    """largest change of scale, as a part of 1"""
+    flip: float = 0.0
+    border: Border = "zero"
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """One sampling grid an image."""
+        count = len(images)
+        drawn = torch.rand((5, count), generator=generator, device=images.device)
+        angle, horizontal, vertical, scale = drawn[:4] * 2 - 1
+        zoom = 1 + scale * self.scale
+        mirror = 1 - 2 * (drawn[4] < self.flip).float()
+        cosine, sine = torch.cos(angle * self.rotate) * zoom, torch.sin(angle * self.rotate) * zoom
+        # A grid spans -1..1, so a shift of the whole side is 2.
+        rows = [cosine * mirror, -sine, horizontal * self.shift * 2, sine * mirror, cosine, vertical * self.shift * 2]
+        return _sample(images, torch.stack(rows, dim=1).view(count, 2, 3), border=self.border)
+
+
+@dataclass(frozen=True)
+class ResizedCrop(Augment):
+    """A random part of the image, resized to the whole, and a mirror image (the paper's Tiny-ImageNet runs)."""
+
+    kind: ClassVar[str] = "resized-crop"
+    area: tuple[float, float] = (0.5, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Area uniform, ratio log-uniform, the place uniform among those inside the image."""
+        count = len(images)
+        drawn = torch.rand((5, count), generator=generator, device=images.device)
+        area = self.area[0] + (self.area[1] - self.area[0]) * drawn[0]
+        low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
+        ratio = torch.exp(low + (high - low) * drawn[1])
+        # Deviation: a crop that would leave the image is cut to its side instead of being drawn again.
+        width = torch.sqrt(area * ratio).clamp(max=1)
+        height = torch.sqrt(area / ratio).clamp(max=1)
+        mirror = 1 - 2 * (drawn[4] < self.flip).float()
+        zero = torch.zeros_like(width)
+        rows = [width * mirror, zero, (2 * drawn[2] - 1) * (1 - width), zero, height, (2 * drawn[3] - 1) * (1 - height)]
+        return _sample(images, torch.stack(rows, dim=1).view(count, 2, 3), border="reflect")
+
+
+def _reflect(index: Tensor, size: int) -> Tensor:
+    """Indices beyond the border come back from it: -1 is 1, ``size`` is ``size - 2``."""
+    period = max(2 * (size - 1), 1)
+    index = index.remainder(period)
+    return torch.where(index < size, index, period - index)
+
+
+def _sample(images: Tensor, transform: Tensor, *, border: Border) -> Tensor:
+    """Reads the batch at the places that ``transform`` ``(B, 2, 3)`` maps each output pixel to."""
+    pixels = to_float(images)
+    grid = F.affine_grid(transform, list(pixels.shape), align_corners=False)
+    mode = "zeros" if border == "zero" else "reflection"
+    return F.grid_sample(pixels, grid, mode="bilinear", padding_mode=mode, align_corners=False)

@@ -1,0 +1,382 @@
+"""The data sets by name, each as a labelled training set and a labelled test set, and the files people have."""
+
+from __future__ import annotations
+
+import shlex
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hoarfrost.data.folder import looking_into, read_folder
+from hoarfrost.data.images import Ids, ImageFiles, ImageSet, Pixels, as_images, encode_labels, fit_to, with_channels
+from hoarfrost.data.unpickle import load_pickle
+from hoarfrost.errors import InputError, unknown
+
+Split: TypeAlias = tuple[ImageSet, ImageSet]
+"""Training and test set, both labelled, with the same class names."""
+
+Arrays: TypeAlias = dict[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """How a data set is read, and where it is fetched from.
+
+    reader: takes the folder (or file) and the wanted side, None for the data set's own.
+    marker: the folder that the archive unpacks to; empty for what is not an archive.
+    embedded: comes with a library, so that there is no folder to read.
+    """
+
+    reader: Callable[[Path, int | None], Split]
+    marker: str = ""
+    url: str = ""
+    md5: str = ""
+    archive: str = ""
+    embedded: bool = False
+
+
+def load_dataset(name: str, data: str | Path | None, *, download: bool = False, size: int | None = None) -> Split:
+    """Training and test set of the data set `name`, both labelled.
+
+    data: the folder that holds the data set's own folder, or that folder itself; for `folder` the images or a `.npz`
+    file; not looked at for `digits`.
+    download: fetch the official archive where the data set is missing.
+    size: resize to (size, size).
+    """
+    if name not in DATASETS:
+        raise unknown("data set", name, DATASETS)
+    dataset = DATASETS[name]
+    if dataset.embedded:
+        return dataset.reader(Path(), size)
+    if data is None:
+        raise InputError(f"{name} is read from a folder: name it with --data DIR")
+    with looking_into(Path(data)):
+        return dataset.reader(_locate(name, Path(data), download=download), size)
+
+
+def _locate(name: str, data: Path, *, download: bool) -> Path:
+    """The folder of the data set in or at `data`, fetched if need be."""
+    dataset = DATASETS[name]
+    if not dataset.marker:
+        return data
+    folder = data / dataset.marker
+    if folder.is_dir():
+        return folder
+    if data.is_dir() and dataset.marker in (data.name, data.resolve().name):
+        return data
+    if not download:
+        command = f"hoarfrost run --dataset {name} --data {shlex.quote(str(data))} --download"
+        raise InputError(f"{name} is not in {data}: fetch it with: {command}")
+    _fetch(name, dataset, folder)
+    return folder
+
+
+def read_images(
+    source: str | Path,
+    *,
+    labelled: bool,
+    size: int | None = None,
+    channels: int | None = None,
+    on_disk: bool = False,
+) -> ImageSet:
+    """The images in a folder or a `.npz` file, with labels if `labelled`.
+
+    size, channels, on_disk: see `read_folder`. Arrays keep their own size and channels where none is asked for, and
+    are always read into memory.
+    """
+    path = Path(source)
+    with looking_into(path):
+        is_folder, exists = path.is_dir(), path.exists()
+    if not exists:
+        raise InputError(f"there is no folder or file {path}: check the path")
+    if is_folder:
+        return read_folder(path, labelled=labelled, size=size, channels=channels, on_disk=on_disk)
+    if path.suffix != ".npz":
+        raise InputError(f"{path} is neither a folder of images nor a .npz file")
+    images = read_npz(path)
+    if labelled and images.labels is None:
+        raise InputError(f"{path} has no labels: add them to the file as the array 'labels'")
+    return _fitted(images if labelled else images.without_labels(), size=size, channels=channels)
+
+
+def _fitted(image_set: ImageSet, *, size: int | None, channels: int | None = None) -> ImageSet:
+    """The set (in memory) with its images resized and converted, each where asked for."""
+    images = cast(Pixels, image_set.images)
+    channels = images.shape[-1] if channels is None else channels
+    fitted = with_channels(images, channels) if size is None else fit_to(images, size, channels)
+    return replace(image_set, images=fitted)
+
+
+def _quarter_split(images: ImageSet) -> Split:
+    """A fixed, stratified quarter as the test set."""
+    from sklearn.model_selection import train_test_split
+
+    positions = np.arange(len(images))
+    train, test = train_test_split(positions, test_size=0.25, stratify=images.labels, random_state=0)
+    return images.take(train), images.take(test)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The data sets of the paper, and the embedded digits
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _read_digits(_: Path, size: int | None) -> Split:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = np.round(digits.images * (255 / 16)).astype(np.uint8)[..., None]  # the values are 0 to 16
+    names = tuple(str(name) for name in digits.target_names)
+    return _quarter_split(_fitted(ImageSet(images, digits.target.astype(np.int64), names), size=size))
+
+
+def _read_cifar10(folder: Path, size: int | None) -> Split:
+    names = _class_names(folder / "batches.meta", "label_names")
+    batches = [_read_cifar(folder / f"data_batch_{i}", "labels", names) for i in range(1, 6)]
+    images = np.concatenate([cast(Pixels, batch.images) for batch in batches])
+    labels = np.concatenate([batch.labels for batch in batches if batch.labels is not None])
+    test = _read_cifar(folder / "test_batch", "labels", names)
+    return _fitted(ImageSet(images, labels, names), size=size), _fitted(test, size=size)
+
+
+def _read_cifar100(folder: Path, size: int | None) -> Split:
+    names = _class_names(folder / "meta", "fine_label_names")
+    train, test = (_read_cifar(folder / part, "fine_labels", names) for part in ("train", "test"))
+    return _fitted(train, size=size), _fitted(test, size=size)
+
+
+def _read_cifar(path: Path, labels_key: str, names: tuple[str, ...]) -> ImageSet:
+    """One file of CIFAR: rows (N, 3072) that hold the red, the green and the blue plane, and a list of labels."""
+    rows, given_labels = _entries(path, "data", labels_key)
+    labels = np.asarray(given_labels)
+    if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3072:
+        raise InputError(f"'data' in {path} is not uint8 of the shape (N, 3072): fetch it again")
+    if labels.dtype.kind not in "iu" or labels.shape != rows.shape[:1]:
+        raise InputError(f"'{labels_key}' in {path} is not one number for each of the {len(rows)} images")
+    if not ((labels >= 0) & (labels < len(names))).all():
+        raise InputError(f"'{labels_key}' in {path} holds numbers beyond its {len(names)} classes: fetch it again")
+    images = np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+    return ImageSet(images, labels.astype(np.int64), names)
+
+
+def _class_names(path: Path, key: str) -> tuple[str, ...]:
+    (names,) = _entries(path, key)
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise InputError(f"'{key}' in {path} is not a list of class names: fetch it again")
+    return tuple(names)
+
+
+def _entries(path: Path, *keys: str) -> list[object]:
+    """The values of `keys` in a pickled dictionary."""
+    content = load_pickle(path)
+    for key in keys:
+        if not isinstance(content, dict) or key not in content:
+            raise InputError(f"there is no '{key}' in {path}: fetch it again")
+    return [cast(dict[str, object], content)[key] for key in keys]
+
+
+def _read_tiny_imagenet(folder: Path, size: int | None) -> Split:
+    """Classes are the sorted WordNet ids. The official test set has no labels, so `val/` is the test set."""
+    names = _wordnet_ids(folder)
+    ids = {name: i for i, name in enumerate(names)}
+    train = [(path, ids[name]) for name in names for path in _list_jpegs(folder / "train" / name / "images")]
+    annotations = folder / "val" / "val_annotations.txt"
+    test = []
+    for line in _read_lines(annotations):
+        file_name, name, *_ = [*line.split("\t"), ""]
+        if name not in ids:
+            raise InputError(f"{annotations} names the class '{name}', which is not in {folder / 'train'}")
+        test.append((folder / "val" / "images" / file_name, ids[name]))
+    return _decoded(train, names, size), _decoded(test, names, size)
+
+
+def _wordnet_ids(folder: Path) -> tuple[str, ...]:
+    if (folder / "wnids.txt").exists():
+        return tuple(sorted(set(_read_lines(folder / "wnids.txt"))))
+    return tuple(sorted(path.name for path in (folder / "train").glob("*/")))
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: fetch the data set again") from error
+
+
+def _list_jpegs(folder: Path) -> list[Path]:
+    paths = sorted(folder.glob("*.JPEG"))
+    if not paths:
+        raise InputError(f"there are no JPEG files in {folder}: fetch the data set again")
+    return paths
+
+
+def _decoded(files: list[tuple[Path, int]], names: tuple[str, ...], size: int | None) -> ImageSet:
+    images = ImageFiles(tuple(path for path, _ in files), size=64 if size is None else size, channels=3)
+    return ImageSet(images[:], np.array([label for _, label in files], dtype=np.int64), names)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# People's own images
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _read_own(source: Path, size: int | None) -> Split:
+    """`train/` with `test/` or `val/`, a folder of class folders, or a `.npz` file."""
+    test_folder = next((source / name for name in ("test", "val") if (source / name).is_dir()), None)
+    if test_folder is not None and (source / "train").is_dir():
+        return _read_train_and_test(source / "train", test_folder, size)
+    if source.is_file() and source.suffix == ".npz":
+        arrays = _load_arrays(source)
+        if "x_test" in arrays:
+            return _split_arrays(source, arrays, size)
+    images = read_images(source, labelled=True, size=size)
+    counts = np.bincount(cast(Ids, images.labels), minlength=len(images.class_names))
+    if counts.min() < 4:
+        name = images.class_names[int(counts.argmin())]
+        raise InputError(f"class '{name}' in {source} has {counts.min()} images: a quarter is held out, give 4 or more")
+    return _quarter_split(images)
+
+
+def _read_train_and_test(train_folder: Path, test_folder: Path, size: int | None) -> Split:
+    train = read_folder(train_folder, labelled=True, size=size)
+    side, _, channels = train.shape
+    test = read_folder(test_folder, labelled=True, size=side, channels=channels)
+    if extra := sorted(set(test.class_names) - set(train.class_names)):
+        raise InputError(f"{test_folder} has the class '{extra[0]}', which {train_folder} has not")
+    to_train_id = np.array([train.class_names.index(name) for name in test.class_names])
+    return train, replace(test, labels=to_train_id[test.labels], class_names=train.class_names)
+
+
+def _split_arrays(path: Path, arrays: Arrays, size: int | None) -> Split:
+    """The arrays x_train, y_train, x_test and y_test; the classes are those of y_train."""
+    if missing := sorted({"x_train", "y_train", "y_test"} - set(arrays)):
+        raise InputError(f"there is no array '{missing[0]}' beside 'x_test' in {path}: add it")
+    train, test = _checked_images(path, arrays["x_train"]), _checked_images(path, arrays["x_test"])
+    if size is None and train.shape[1:] != test.shape[1:]:
+        raise InputError(f"x_train {train.shape} and x_test {test.shape} in {path} differ in image size: resize one")
+    for name, images in (("y_train", train), ("y_test", test)):
+        if arrays[name].shape != (len(images),):
+            raise InputError(f"'{name}' in {path} has the shape {arrays[name].shape} for {len(images)} images")
+    labels, names = _encoded(path, np.concatenate([arrays["y_train"], arrays["y_test"]]))
+    train_labels, test_labels = labels[: len(train)], labels[len(train) :]
+    if extra := set(test_labels) - set(train_labels):
+        raise InputError(f"y_test in {path} has the class '{names[min(extra)]}', which y_train has not")
+    return (
+        _fitted(ImageSet(train, train_labels, names), size=size),
+        _fitted(ImageSet(test, test_labels, names), size=size, channels=train.shape[-1]),
+    )
+
+
+def read_npz(path: str | Path) -> ImageSet:
+    """Images, and labels if there are any, of a `.npz` file.
+
+    Its arrays are `images` and `labels`, or `x` and `y`, or `x_train` and `y_train`; see `as_images` for the shapes.
+    """
+    arrays = _load_arrays(Path(path))
+    for images_key, labels_key in (("images", "labels"), ("x", "y"), ("x_train", "y_train")):
+        if images_key in arrays:
+            images = _checked_images(Path(path), arrays[images_key])
+            if labels_key not in arrays:
+                return ImageSet(images)
+            return ImageSet(images, *_encoded(Path(path), arrays[labels_key], len(images)))
+    held = ", ".join(sorted(arrays)) or "nothing"
+    raise InputError(f"{path} holds {held}: name the array of images 'images', and their labels 'labels'")
+
+
+def _load_arrays(path: Path) -> Arrays:
+    try:
+        archive = np.load(path, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise InputError(f"{path} is one bare array: save it with np.savez(path, images=images, labels=labels)")
+        with archive:
+            return {name: archive[name] for name in archive.files}
+    except InputError:
+        raise
+    except Exception as error:  # a damaged archive fails in zipfile, zlib or numpy, in nearly any way
+        raise InputError(f"cannot read {path}: it is not a .npz file of plain arrays") from error
+
+
+def _checked_images(path: Path, array: NDArray[np.generic]) -> Pixels:
+    with _naming(path):
+        return as_images(array)
+
+
+def _encoded(path: Path, labels: NDArray[np.generic], count: int | None = None) -> tuple[Ids, tuple[str, ...]]:
+    with _naming(path):
+        return encode_labels(labels, len(labels) if count is None else count)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Put the file before a complaint about what is in it."""
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fetching
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _fetch(name: str, dataset: Dataset, folder: Path) -> None:
+    """Download and unpack the archive of a data set as `folder`, which appears whole or not at all."""
+    import pooch
+
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
+            archive = pooch.retrieve(dataset.url, known_hash=f"md5:{dataset.md5}", fname=dataset.archive, path=scratch)
+            unpacked = Path(scratch) / "unpacked"
+            _unpack(Path(archive), unpacked)
+            (unpacked / dataset.marker).rename(folder)
+    except (OSError, ValueError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"could not fetch {name} from {dataset.url}: {reason}") from error
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """Unpack a .zip or .tar.gz; nothing can land outside the folder."""
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive) as members:
+            members.extractall(folder)  # drops drive letters, leading slashes and ".." by itself
+    else:
+        with tarfile.open(archive) as members:
+            members.extractall(folder, filter="data")
+
+
+DATASETS: dict[str, Dataset] = {
+    "digits": Dataset(_read_digits, embedded=True),
+    "cifar10": Dataset(
+        _read_cifar10,
+        marker="cifar-10-batches-py",
+        url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+        md5="c58f30108f718f92721af3b95e74349a",
+        archive="cifar-10-python.tar.gz",
+    ),
+    "cifar100": Dataset(
+        _read_cifar100,
+        marker="cifar-100-python",
+        url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+        md5="eb9058c3a382ffc7106e4002c42a8d85",
+        archive="cifar-100-python.tar.gz",
+    ),
+    "tiny-imagenet": Dataset(
+        _read_tiny_imagenet,
+        marker="tiny-imagenet-200",
+        url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+        md5="90528d7ca1a48142e341f4ef8d21d0de",
+        archive="tiny-imagenet-200.zip",
+    ),
+    "folder": Dataset(_read_own),
+}
+"""Every data set by its name on the command line."""

@@ -1,0 +1,346 @@
+"""A whole scenario, learned, scored and written to a run folder; killed at any moment, it can be gone on with.
+
+While it runs, ``unfinished/`` in the run folder holds a model folder for each finished stage and the state after the
+last epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from hoarfrost import evaluation, metrics, store
+from hoarfrost.config import Config, to_json
+from hoarfrost.data.images import ImageSet
+from hoarfrost.errors import InputError
+from hoarfrost.models.network import Network
+from hoarfrost.report.data import ReportData
+from hoarfrost.scenario import Scenario, Step, build_scenario
+from hoarfrost.training.learner import Learner
+from hoarfrost.training.loop import Entry, Observer
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """What decides a run."""
+
+    dataset: str
+    split: str
+    class_order: Literal["natural", "seeded"]
+    learner: Config
+
+    def describe(self, train: ImageSet, test: ImageSet) -> dict[str, Any]:
+        """The content of ``config.json``; the images are in it by their digests."""
+        images = {"train": train.digest(), "test": test.digest()}
+        return {"format": store.FORMAT, "kind": "run", **to_json(self), "images": images}
+
+
+class Observers(Observer):
+    """Several observers, told one after the other."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self.observers = tuple(observers)
+
+    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
+        """Passes it on."""
+        for observer in self.observers:
+            observer.stage_started(stage, epochs=epochs, batches=batches, done=done)
+
+    def batch_done(self) -> None:
+        """Passes it on."""
+        for observer in self.observers:
+            observer.batch_done()
+
+    def epoch_done(self, entry: Entry, network: Network) -> None:
+        """Passes it on; what one adds to the entry the next ones see."""
+        for observer in self.observers:
+            observer.epoch_done(entry, network)
+
+
+class LogFile(Observer):
+    """``log.jsonl``: a line an epoch. Lines of epochs that are trained again are dropped first."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:  # noqa: ARG002
+        """Keeps the lines up to where training goes on."""
+        kept = [line for line in self.entries() if (line["stage"], line["epoch"]) < (stage, done)]
+        store.write_bytes(self.path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+    def epoch_done(self, entry: Entry, network: Network) -> None:  # noqa: ARG002
+        """Adds a line."""
+        with self.path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def entries(self) -> list[Entry]:
+        """The lines so far; one that a kill cut short is left out."""
+        found = []
+        for line in self.path.read_text().splitlines() if self.path.exists() else []:
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        return found
+
+
+class Watch(Observer):
+    """Adds test accuracies to some of the log's entries. It only looks: training does not depend on it."""
+
+    def __init__(self, learner: Learner, scenario: Scenario, step: Step, assignment: evaluation.Assignment) -> None:
+        self.learner, self.step, self.assignment = learner, step, assignment
+        self.truth = scenario.truths[step.index]
+        self.every = self.last = 1
+
+    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:  # noqa: ARG002
+        """A dozen looks a stage."""
+        self.every, self.last = max(1, epochs // 12), epochs - 1
+
+    def epoch_done(self, entry: Entry, network: Network) -> None:
+        """Scores the student on the test images."""
+        if (entry["epoch"] + 1) % self.every and entry["epoch"] != self.last:
+            return
+        true = self.truth.test.labels
+        assert true is not None
+        assignment = self.assignment
+        if self.step.index > 0:
+            trained = self.learner.outputs(self.step.images, network)
+            assignment = assignment.with_step(evaluation.match_step(trained.novel[-1], self.truth, self.step))
+        predicted = self.learner.outputs(self.truth.test, network).predicted
+        scores = metrics.class_incd_scores(predicted, true, assignment.known, assignment.whole)
+        entry["accuracy"] = evaluation.percentages(scores)
+
+
+class Run:
+    """A run folder and what is in it."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.unfinished = out / "unfinished"
+        self.log = LogFile(out / "log.jsonl")
+
+    def open(self, content: dict[str, Any], *, resume: bool) -> bool:
+        """Makes the folder, or goes on with it; True if all is done there. Refuses anything else in its place."""
+        config = self.out / "config.json"
+        if store.is_free(self.out):
+            self.out.mkdir(parents=True, exist_ok=True)
+            store.write_json(config, content)
+            return False
+        if not config.is_file():
+            raise InputError(f"{self.out} already holds something else: choose another --out")
+        if not resume:
+            raise InputError(f"{self.out} already holds a run: --resume goes on with it, or choose another --out")
+        store.check_same(self.out, content)
+        return (self.out / "metrics.json").exists()
+
+    def stage_folder(self, index: int) -> Path:
+        """The model folder of a finished stage."""
+        return self.unfinished / f"stage-{index}"
+
+    def checkpoint(self, index: int) -> store.CheckpointFile:
+        """The state after the last epoch of a stage."""
+        return store.CheckpointFile(self.unfinished / f"stage-{index}.safetensors")
+
+    def finished_stages(self) -> list[Record]:
+        """The records of the stages that are done."""
+        records: list[Record] = []
+        while (path := self.stage_folder(len(records)) / "record.json").exists():
+            records.append(store.read_json(path, "stage folder"))
+        return records
+
+    def finish_stage(self, learner: Learner, index: int, record: Record) -> None:
+        """Keeps a stage's model and its record, both or none."""
+        with store.replaced_folder(self.stage_folder(index)) as new:
+            learner.write_into(new)
+            store.write_json(new / "record.json", record)
+        self.checkpoint(index).path.unlink(missing_ok=True)
+
+
+def run(
+    config: RunConfig,
+    train: ImageSet,
+    test: ImageSet,
+    *,
+    out: Path,
+    device: str = "auto",
+    resume: bool = False,
+    observer: Observer | None = None,
+) -> dict[str, Any]:
+    """Learns every step, scores it, writes the run folder; gives the content of ``metrics.json``."""
+    scenario = build_scenario(train, test, split=config.split, order=config.class_order, seed=config.learner.seed)
+    folder = Run(out)
+    if folder.open(config.describe(train, test), resume=resume):
+        shutil.rmtree(folder.unfinished, ignore_errors=True)
+        return store.read_json(out / "metrics.json", "run folder")
+    folder.unfinished.mkdir(exist_ok=True)
+    records = folder.finished_stages()
+    learner = Learner.from_config(config.learner, device)
+    if records:
+        learner = Learner.load(folder.stage_folder(len(records) - 1), device)
+    for step in scenario.steps[len(records) :]:
+        assignment = assignment_of(records, scenario)
+        watchers = [Watch(learner, scenario, step, assignment), folder.log, observer or Observer()]
+        learner.learn(step, observer=Observers(watchers), checkpoint=folder.checkpoint(step.index))
+        record = score(learner, scenario, step, assignment)
+        folder.finish_stage(learner, step.index, record)
+        records.append(record)
+    return _finish(config, folder, learner, scenario, records)
+
+
+def assignment_of(records: Sequence[Record], scenario: Scenario) -> evaluation.Assignment:
+    """Which clusters the discovered classes were matched to, in the steps that are done."""
+    clusters = tuple(np.array(record["assignment"], dtype=np.int64) for record in records[1:])
+    return evaluation.Assignment(scenario.steps[0].novel, clusters)
+
+
+def score(learner: Learner, scenario: Scenario, step: Step, assignment: evaluation.Assignment) -> Record:
+    """The record of a finished stage: its scores, and for a discovery how classes and clusters were matched."""
+    started = time.perf_counter()
+    truth = scenario.truths[step.index]
+    true = truth.test.labels
+    assert true is not None
+    tested = learner.outputs(truth.test)
+    record: Record = {}
+    if step.index == 0:
+        record["stage_one"] = evaluation.stage_one_accuracy(tested, true)
+    else:
+        clusters = evaluation.match_step(learner.outputs(step.images).novel[-1], truth, step)
+        record["assignment"] = clusters.tolist()
+        record["scores"] = evaluation.score_step(tested, true, assignment.with_step(clusters))
+    record["seconds"] = time.perf_counter() - started
+    return record
+
+
+def _finish(
+    config: RunConfig, folder: Run, learner: Learner, scenario: Scenario, records: Sequence[Record]
+) -> dict[str, Any]:
+    log = folder.log.entries()
+    trained = [sum(line["seconds"] for line in log if line["stage"] == index) for index in range(len(scenario))]
+    scored = sum(record["seconds"] for record in records)
+    content: dict[str, Any] = {
+        "method": config.learner.method.name,
+        "dataset": config.dataset,
+        "split": config.split,
+        "seed": config.learner.seed,
+        "hardware": learner.runtime.hardware,
+        "seconds": {
+            "stage_one": round(trained[0], 3),
+            "discovery": [round(seconds, 3) for seconds in trained[1:]],
+            "scoring": round(scored, 3),
+            "total": round(sum(trained) + scored, 3),
+        },
+        "stage_one": records[0]["stage_one"],
+        "steps": [record["scores"] for record in records[1:]],
+    }
+    with store.replaced_folder(folder.out / "model") as new:
+        learner.write_into(new)
+    assignment = assignment_of(records, scenario)
+    write_report(folder.out / "report.html", report_data(config, content, learner, scenario, assignment, log))
+    store.write_json(folder.out / "metrics.json", content)
+    shutil.rmtree(folder.unfinished, ignore_errors=True)
+    return content
+
+
+def report_data(
+    config: RunConfig,
+    content: dict[str, Any],
+    learner: Learner,
+    scenario: Scenario,
+    assignment: evaluation.Assignment,
+    log: Sequence[Entry],
+) -> ReportData:
+    """What the report of a run shows."""
+    test = scenario.truths[-1].test
+    assert test.labels is not None
+    targets = metrics.relabel(test.labels, assignment.known, assignment.whole)
+    names = cluster_names(scenario.class_names, assignment)
+    seconds = content["seconds"]["total"]
+    return ReportData(
+        title=f"{config.learner.method.name} on {config.dataset}, {config.split}",
+        facts=(
+            ("method", config.learner.method.name),
+            ("data set", config.dataset),
+            ("classes a step", config.split),
+            ("seed", str(config.learner.seed)),
+            ("backbone", learner.config.backbone),
+            ("computed on", content["hardware"]),
+            ("time", f"{seconds:.0f} s"),
+        ),
+        metrics=content,
+        log=log,
+        class_names=names,
+        known=learner.known,
+        novel_per_step=learner.novel_per_step,
+        weight_norms=joint_norms(learner),
+        confusion=metrics.confusion_matrix(learner.predict(test), targets, learner.network.classes),
+        samples=samples(learner, {step.index: step.images for step in scenario.steps[1:]}, names),
+    )
+
+
+def discovery_report(learner: Learner, images: ImageSet, log: Sequence[Entry]) -> ReportData:
+    """What can be shown of a discovery without any truth."""
+    step = len(learner.novel_per_step)
+    return ReportData(
+        title=f"{learner.novel_per_step[-1]} new classes in {len(images)} images",
+        facts=(
+            ("method", learner.config.method.name),
+            ("discovery step", str(step)),
+            ("seed", str(learner.config.seed)),
+            ("backbone", learner.config.backbone),
+            ("computed on", learner.runtime.hardware),
+            ("time", f"{sum(line['seconds'] for line in log):.0f} s"),
+        ),
+        metrics=None,
+        log=log,
+        class_names=learner.class_names,
+        known=learner.known,
+        novel_per_step=learner.novel_per_step,
+        weight_norms=joint_norms(learner),
+        confusion=None,
+        samples=samples(learner, {step: images}, learner.class_names),
+    )
+
+
+def cluster_names(class_names: Sequence[str], assignment: evaluation.Assignment) -> tuple[str, ...]:
+    """The names of the joint head's outputs: a discovered one is called after the class that it was matched to."""
+    known = assignment.known
+    names = list(class_names)
+    for class_index, cluster in enumerate(assignment.whole):
+        names[known + cluster] = class_names[known + class_index]
+    return tuple(names)
+
+
+def joint_norms(learner: Learner) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """The length of the joint head's weight vector of each class."""
+    norms: np.ndarray[Any, np.dtype[np.float32]] = learner.network.joint.weight.detach().norm(dim=1).cpu().numpy()
+    return norms
+
+
+def samples(
+    learner: Learner, images_of_step: Mapping[int, ImageSet], names: Sequence[str], *, count: int = 10
+) -> dict[str, np.ndarray[Any, np.dtype[np.uint8]]]:
+    """For each class of those discovery steps (from 1) the training images that the joint head is surest of."""
+    found: dict[str, np.ndarray[Any, np.dtype[np.uint8]]] = {}
+    firsts = np.cumsum((learner.known, *learner.novel_per_step))
+    for step, images in images_of_step.items():
+        prepared = learner.prepare(images)
+        classes = range(firsts[step - 1], firsts[step])
+        chosen = evaluation.confident_images(learner.predict_proba(prepared), classes, count=count)
+        found |= {names[c]: prepared.pixels(positions) for c, positions in chosen.items() if len(positions)}
+    return found
+
+
+def write_report(path: Path, data: ReportData) -> None:
+    """Writes ``report.html`` as a whole."""
+    from hoarfrost.report.html import render
+
+    store.write_bytes(path, render(data).encode())

@@ -1,0 +1,88 @@
+"""Feature extractors: residual networks for little images, as the papers of this field use them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hoarfrost.errors import unknown
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut without parameters: averaged where it shrinks, zeros for added channels."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.stride = stride
+        self.added = outputs - inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(B, inputs, H, W)`` to ``(B, outputs, H / stride, W / stride)``."""
+        shortcut = F.avg_pool2d(x, self.stride, ceil_mode=True) if self.stride > 1 else x
+        if self.added:
+            shortcut = F.pad(shortcut, (0, 0, 0, 0, 0, self.added))
+        out = torch.relu(self.bn1(self.conv1(x)))
+        return torch.relu(self.bn2(self.conv2(out)) + shortcut)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How deep and how wide a backbone is."""
+
+    widths: tuple[int, ...]
+    blocks: int
+
+
+class Backbone(nn.Module):
+    """A stem and stages, named ``stem``, ``stage1``, ``stage2`` ...; the features are the last stage's average."""
+
+    def __init__(self, shape: Shape, channels: int) -> None:
+        super().__init__()
+        first = shape.widths[0]
+        self.stem = nn.Sequential(
+            nn.Conv2d(channels, first, 3, padding=1, bias=False), nn.BatchNorm2d(first), nn.ReLU(inplace=True)
+        )
+        stages: OrderedDict[str, nn.Module] = OrderedDict()
+        inputs = first
+        for number, width in enumerate(shape.widths, start=1):
+            blocks = []
+            for block in range(shape.blocks):
+                stride = 2 if block == 0 and number > 1 else 1
+                blocks.append(BasicBlock(inputs, width, stride))
+                inputs = width
+            stages[f"stage{number}"] = nn.Sequential(*blocks)
+        self.stages = nn.Sequential(stages)
+        self.features = inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(B, C, H, W)`` to ``(B, features)``, never negative."""
+        out: Tensor = self.stages(self.stem(x))
+        return out.mean(dim=(2, 3))
+
+    def part(self, name: str) -> nn.Module:
+        """The stem or a stage by its name."""
+        parts = {"stem": self.stem, **dict(self.stages.named_children())}
+        if name not in parts:
+            raise unknown("part of the backbone", name, parts)
+        return parts[name]
+
+
+BACKBONES: dict[str, Shape] = {
+    "resnet18": Shape(widths=(64, 128, 256, 512), blocks=2),
+    "small": Shape(widths=(16, 32, 64), blocks=1),
+}
+
+
+def build_backbone(name: str, channels: int) -> Backbone:
+    """A backbone with PyTorch's default initialisation."""
+    if name not in BACKBONES:
+        raise unknown("backbone", name, BACKBONES)
+    return Backbone(BACKBONES[name], channels)

@@ -1,0 +1,134 @@
+"""What suits a data set: one table of sizes, augmentations, schedules and the terms' values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from hoarfrost.config import Config, Method, Schedule
+from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
+from hoarfrost.errors import unknown
+from hoarfrost.losses.terms import Term
+
+TermValues = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """The settings that a data set brings to every method."""
+
+    split: str | None
+    """the usual split into steps"""
+    backbone: str
+    image_size: int | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    fit: Schedule
+    discover: Schedule
+    fit_augment: Augment
+    discover_augment: Augment
+    terms: TermValues = field(default_factory=lambda: MappingProxyType({}))
+    """values of terms by kind; a term whose weight is 0 in the method stays out"""
+
+    def config(self, method: Method, seed: int) -> Config:
+        """The learner's configuration for a method on this data."""
+        terms = tuple(self._tuned(term) for term in method.terms)
+        return Config(
+            method=replace(method, terms=terms),
+            backbone=self.backbone,
+            image_size=self.image_size,
+            mean=self.mean,
+            std=self.std,
+            fit=self.fit,
+            discover=self.discover,
+            fit_augment=self.fit_augment,
+            discover_augment=self.discover_augment,
+            seed=seed,
+        )
+
+    def _tuned(self, term: Term) -> Term:
+        if term.weight == 0:
+            return term
+        return replace(term, **self.terms.get(term.kind, {}))
+
+
+def frost_terms(*, beta: float, gamma: float, ramp: int, per_class: int) -> TermValues:
+    """The four numbers in which FRoST's runs differ between data sets."""
+    return {
+        "consistency": {"weight": gamma, "ramp": ramp},
+        "self-training": {"weight": beta, "ramp": ramp},
+        "replay": {"per_class": per_class},
+    }
+
+
+# Stage one drops every 30 epochs in the public code for 200 epochs; after the third drop little moves.
+STAGE_ONE = Schedule(epochs=100, batch_size=128, drops=(30, 60, 90))
+
+RECIPES: dict[str, Recipe] = {
+    "digits": Recipe(
+        split="5-5",
+        backbone="small",
+        image_size=16,
+        fit=Schedule(epochs=20, batch_size=64, drops=(14, 18)),
+        discover=Schedule(epochs=60, batch_size=64, drops=(51,)),
+        fit_augment=Affine(),
+        discover_augment=Affine(),
+        terms=frost_terms(beta=0.2, gamma=5.0, ramp=20, per_class=20),
+    ),
+    "cifar10": Recipe(
+        split="5-5",
+        backbone="resnet18",
+        image_size=32,
+        mean=(0.4914, 0.4822, 0.4465),
+        std=(0.2023, 0.1994, 0.2010),
+        fit=STAGE_ONE,
+        discover=Schedule(epochs=200, batch_size=64, drops=(170,)),
+        fit_augment=Crop(border="zero"),
+        discover_augment=Crop(border="reflect"),
+        terms=frost_terms(beta=0.01, gamma=5.0, ramp=50, per_class=20),
+    ),
+    "cifar100": Recipe(
+        split="80-20",
+        backbone="resnet18",
+        image_size=32,
+        mean=(0.507, 0.487, 0.441),
+        std=(0.267, 0.256, 0.276),
+        fit=STAGE_ONE,
+        discover=Schedule(epochs=200, batch_size=128, drops=(170,)),
+        fit_augment=Crop(border="zero"),
+        discover_augment=Crop(border="zero"),
+        terms=frost_terms(beta=0.01, gamma=50.0, ramp=150, per_class=2),
+    ),
+    "tiny-imagenet": Recipe(
+        split="180-20",
+        backbone="resnet18",
+        image_size=64,
+        mean=(0.485, 0.456, 0.406),
+        std=(0.229, 0.224, 0.225),
+        fit=STAGE_ONE,
+        discover=Schedule(epochs=200, batch_size=128, drops=(170,)),
+        fit_augment=ResizedCrop(),
+        discover_augment=ResizedCrop(),
+        terms=frost_terms(beta=0.01, gamma=50.0, ramp=150, per_class=3),
+    ),
+    # Anybody's images: size, backbone and normalisation come from the images; no mirror image, since a mirrored digit,
+    # letter or sign may be another class.
+    "folder": Recipe(
+        split=None,
+        backbone="auto",
+        fit=Schedule(epochs=40, batch_size=64, drops=(28, 36)),
+        discover=Schedule(epochs=80, batch_size=64, drops=(68,)),
+        fit_augment=Affine(border="reflect"),
+        discover_augment=Affine(border="reflect"),
+        terms=frost_terms(beta=0.2, gamma=5.0, ramp=25, per_class=20),
+    ),
+}
+
+
+def get_recipe(name: str) -> Recipe:
+    """The recipe of a data set's name."""
+    if name not in RECIPES:
+        raise unknown("data set", name, RECIPES)
+    return RECIPES[name]

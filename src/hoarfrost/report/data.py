@@ -1,0 +1,53 @@
+"""What a report shows: plain numbers and arrays, gathered by whoever made the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReportData:
+    """The content of one report; C classes, the first `known` of them learned from labels.
+
+    Empty or missing parts are left out of the report: `metrics` and `confusion` are None where the truth is not known.
+    """
+
+    title: str
+    """Heading of the page."""
+    facts: tuple[tuple[str, str], ...]
+    """Name and value of what identifies the run: method, data set, seed, device, time."""
+    metrics: Mapping[str, Any] | None
+    """The content of `metrics.json`, in percent; a score is None where its group has no image."""
+    log: Sequence[Mapping[str, Any]]
+    """One entry an epoch, in order: `stage` (0: the labelled one), `epoch`, `loss`, `terms`, and in some `accuracy`."""
+    class_names: Sequence[str]
+    """C names, by class id."""
+    known: int
+    """Number of classes learned from labels in stage one."""
+    novel_per_step: Sequence[int]
+    """Number of classes that each discovery step added."""
+    weight_norms: NDArray[np.floating[Any]]
+    """(C,) length of the joint head's weight vector of each class."""
+    confusion: NDArray[np.int64] | None
+    """(C, C) counts of test images: rows the true class, columns the predicted one."""
+    samples: Mapping[str, NDArray[np.uint8]]
+    """Name of a discovered class to the images, (N, H, W, 1 or 3), most confidently put into it."""
+
+    def __post_init__(self) -> None:
+        """Refuse parts that do not speak of the same classes."""
+        classes = len(self.class_names)
+        added = sum(self.novel_per_step)
+        if self.known + added != classes:
+            raise ValueError(f"{self.known} known and {added} discovered classes do not make {classes} class names")
+        if self.weight_norms.shape != (classes,):
+            raise ValueError(f"weight_norms has the shape {self.weight_norms.shape}, expected {(classes,)}")
+        if self.confusion is not None and self.confusion.shape != (classes, classes):
+            raise ValueError(f"confusion has the shape {self.confusion.shape}, expected {(classes, classes)}")
+        strangers = sorted(set(self.samples) - set(self.class_names[self.known :]))
+        if strangers:
+            raise ValueError(f"samples of {strangers[0]!r}, which is not a discovered class")

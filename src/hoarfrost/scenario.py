@@ -1,0 +1,109 @@
+"""A data set as a sequence of steps: labelled classes first, then images of new classes without their labels.
+
+A ``Step`` is all that training gets. From step 1 on it has no labels and no image of an earlier class; the truth is
+kept apart, for evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hoarfrost.data.images import ImageSet
+from hoarfrost.errors import InputError
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is learned at once."""
+
+    index: int
+    images: ImageSet
+    """with labels in step 0, without any from step 1 on"""
+    known: int
+    """classes before this step"""
+    novel: int
+    """classes that this step brings"""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What only evaluation sees of a step."""
+
+    train_labels: NDArray[np.int64]
+    """class ids of the step's images, in their order"""
+    test: ImageSet
+    """labelled test images of all classes up to this step"""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Steps to learn from, and their truth apart."""
+
+    steps: tuple[Step, ...]
+    truths: tuple[Truth, ...]
+    class_names: tuple[str, ...]
+    """in the order of the class ids"""
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+
+def parse_split(text: str, classes: int) -> tuple[int, ...]:
+    """``"80-10-10"`` as the number of classes a step.
+
+    >>> parse_split("4-3-3", 10)
+    (4, 3, 3)
+    """
+    parts = text.split("-")
+    if not all(part.isascii() and part.isdigit() for part in parts) or len(parts) < 2:
+        raise InputError(f"split '{text}' is not of the form 5-5 or 80-10-10")
+    sizes = tuple(int(part) for part in parts)
+    if sizes[0] < 2 or min(sizes) < 1:
+        raise InputError(f"split '{text}': the first part needs at least 2 classes, and each other one at least 1")
+    if sum(sizes) != classes:
+        raise InputError(f"split '{text}' adds up to {sum(sizes)} classes, but the data set has {classes}")
+    return sizes
+
+
+def class_order(classes: int, *, order: Literal["natural", "seeded"], seed: int) -> NDArray[np.int64]:
+    """The data set's classes in the order in which they are learned."""
+    if order == "natural":
+        return np.arange(classes)
+    return np.random.default_rng(seed).permutation(classes)
+
+
+def build_scenario(
+    train: ImageSet, test: ImageSet, *, split: str, order: Literal["natural", "seeded"] = "natural", seed: int = 0
+) -> Scenario:
+    """Cuts labelled train and test images into steps. Class ids follow the order of learning."""
+    if train.labels is None or test.labels is None:
+        raise InputError("a scenario is made from labelled images")
+    sizes = parse_split(split, len(train.class_names))
+    learned = class_order(len(train.class_names), order=order, seed=seed)
+    position = np.empty_like(learned)
+    position[learned] = np.arange(len(learned))
+    train_ids, test_ids = position[train.labels], position[test.labels]
+    names = tuple(train.class_names[index] for index in learned)
+    steps, truths = [], []
+    for index, size in enumerate(sizes):
+        known = sum(sizes[:index])
+        chosen = np.flatnonzero((train_ids >= known) & (train_ids < known + size))
+        seen = np.flatnonzero(test_ids < known + size)
+        labelled = replace(train.take(chosen), labels=train_ids[chosen], class_names=names[: known + size])
+        if index > 0:
+            # A folder's order is the order of its classes: the images come in one that no label has a part in.
+            labelled = labelled.take(labelled.canonical_order())
+        assert labelled.labels is not None
+        images = labelled if index == 0 else replace(labelled.without_labels(), paths=None)
+        steps.append(Step(index, images, known, size))
+        tested = replace(test.take(seen), labels=test_ids[seen], class_names=names[: known + size])
+        truths.append(Truth(labelled.labels, tested))
+    return Scenario(tuple(steps), tuple(truths), names)

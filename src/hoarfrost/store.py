@@ -1,0 +1,158 @@
+"""Folders of models and runs: whole or absent, with a format version, and without pickle.
+
+A folder is filled beside its place and renamed into it, so that a process killed at any moment leaves the old state or
+the new one. Tensors are safetensors files, everything else is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hoarfrost.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FORMAT = 1
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes a file as a whole: it holds the old content or the new one, never a part."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes JSON as a whole, indented for people."""
+    write_bytes(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """Reads a JSON object; ``what`` names it in the error."""
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise InputError(f"{path.parent} is no {what}: it has no {path.name}") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, NotADirectoryError, IsADirectoryError):
+        raise InputError(f"{path} is damaged: it is not JSON") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path} is damaged: it is not a JSON object")
+    return content
+
+
+def check_format(content: Mapping[str, Any], path: Path) -> None:
+    """Refuses a folder that a newer hoarfrost wrote."""
+    version = content.get("format")
+    if not isinstance(version, int):
+        raise InputError(f"{path} has no format version: it was not written by hoarfrost")
+    if version > FORMAT:
+        raise InputError(f"{path} has format {version}; this hoarfrost reads up to {FORMAT}: update hoarfrost")
+
+
+def check_same(folder: Path, content: Mapping[str, Any]) -> None:
+    """Refuses to go on in a folder whose ``config.json`` says something else, and names what."""
+    before = read_json(folder / "config.json", "folder to resume")
+    check_format(before, folder)
+    if found := differences(before, dict(content)):
+        raise InputError(f"{folder} has another configuration: {'; '.join(found[:3])}")
+
+
+def differences(before: Any, after: Any, where: str = "") -> list[str]:
+    """What differs between two JSON contents, a line each.
+
+    >>> differences({"seed": 0, "fit": {"epochs": 3}}, {"seed": 1, "fit": {"epochs": 3}})
+    ['seed is 0 there and 1 now']
+    """
+    if isinstance(before, dict) and isinstance(after, dict):
+        keys = sorted(before.keys() | after.keys())
+        found = []
+        for key in keys:
+            found += differences(before.get(key), after.get(key), f"{where}.{key}" if where else key)
+        return found
+    return [] if before == after else [f"{where} is {json.dumps(before)} there and {json.dumps(after)} now"]
+
+
+def is_free(path: Path) -> bool:
+    """Whether nothing is there, or an empty folder."""
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Writes a safetensors file as a whole."""
+    from safetensors.torch import save
+
+    write_bytes(path, save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, dict(metadata or {})))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the metadata of a safetensors file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except FileNotFoundError:
+        raise InputError(f"{path.parent} is incomplete: it has no {path.name}") from None
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} is damaged: {error}") from None
+
+
+@contextmanager
+def replaced_folder(target: Path) -> Iterator[Path]:
+    """A new folder to fill, which takes the place of ``target`` when the block ends well and vanishes when not."""
+    target = target.absolute()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    new, old = _beside(target, "new"), _beside(target, "old")
+    shutil.rmtree(new, ignore_errors=True)
+    recover_folder(target)
+    new.mkdir()
+    try:
+        yield new
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    if target.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        target.rename(old)
+    new.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def recover_folder(target: Path) -> None:
+    """Puts the earlier folder back where a process was killed between the two renames of a replacement."""
+    target = target.absolute()
+    old = _beside(target, "old")
+    if old.exists() and not target.exists():
+        old.rename(target)
+
+
+def _beside(target: Path, role: str) -> Path:
+    return target.with_name(f".{target.name}.{role}")
+
+
+class CheckpointFile:
+    """The state after the last finished epoch of one stage: one safetensors file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self) -> tuple[int, dict[str, Tensor]] | None:
+        """The number of finished epochs and the tensors, or None."""
+        if not self.path.exists():
+            return None
+        tensors, metadata = read_tensors(self.path)
+        return int(metadata["epochs"]), tensors
+
+    def save(self, epochs: int, tensors: Mapping[str, Tensor]) -> None:
+        """Replaces the state."""
+        write_tensors(self.path, tensors, {"epochs": str(epochs), "format": str(FORMAT)})

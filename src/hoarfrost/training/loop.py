@@ -1,0 +1,133 @@
+"""The one training loop: stage one and every discovery step of every method run through it."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from hoarfrost.config import Schedule
+from hoarfrost.data.sources import ImageSource
+from hoarfrost.errors import InputError
+from hoarfrost.models.network import Network
+from hoarfrost.seeding import generator as seeded_generator
+from hoarfrost.training.objective import Objective
+from hoarfrost.training.runtime import Runtime
+
+Entry = dict[str, Any]
+"""a line of ``log.jsonl``: stage, epoch, loss, terms, learning_rate, seconds, and what observers add"""
+
+
+class Observer:
+    """What wants to follow a training: progress bars, logs, scores. This one does nothing."""
+
+    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
+        """A stage begins, or goes on after ``done`` epochs."""
+
+    def batch_done(self) -> None:
+        """One step of the optimiser; called often, must not wait for the device."""
+
+    def epoch_done(self, entry: Entry, network: Network) -> None:
+        """An epoch has ended. ``network`` is the student, to look at and not to touch; ``entry`` may be added to."""
+
+
+class Checkpoint(Protocol):
+    """Where the state after each epoch goes, and comes back from."""
+
+    def load(self) -> tuple[int, dict[str, Tensor]] | None:
+        """The number of finished epochs and the tensors, or None where nothing was saved."""
+
+    def save(self, epochs: int, tensors: dict[str, Tensor]) -> None:
+        """Replaces what was saved before."""
+
+
+def train(
+    objective: Objective,
+    source: ImageSource,
+    schedule: Schedule,
+    *,
+    runtime: Runtime,
+    seed: int,
+    stage: int,
+    observer: Observer,
+    checkpoint: Checkpoint | None,
+) -> None:
+    """Trains ``objective.student`` in place. An epoch's random numbers depend on seed, stage and epoch alone."""
+    trained = {name: p for name, p in objective.student.named_parameters() if p.requires_grad}
+    optimizer = torch.optim.SGD(
+        trained.values(),
+        lr=schedule.learning_rate,
+        momentum=schedule.momentum,
+        weight_decay=schedule.weight_decay,
+        nesterov=schedule.nesterov,
+    )
+    done = _restore(objective.student, optimizer, trained, checkpoint)
+    module, stepper = runtime.fabric.setup(objective, optimizer)
+    objective.train()
+    observer.stage_started(stage, epochs=schedule.epochs, batches=len(source), done=done)
+    for epoch in range(done, schedule.epochs):
+        started = time.perf_counter()
+        for group in optimizer.param_groups:
+            group["lr"] = schedule.learning_rate_at(epoch)
+        objective.set_epoch(epoch)
+        generator = seeded_generator(runtime.device, seed, "stage", stage, "epoch", epoch)
+        sums = torch.zeros(len(objective.statistics) + 1, device=runtime.device)
+        for batch in source.epoch(generator):
+            stepper.zero_grad(set_to_none=True)
+            loss, statistics, hits = module(batch.images, batch.labels, generator)
+            runtime.fabric.backward(loss)
+            stepper.step()
+            sums += torch.cat([statistics, hits[None]])
+            observer.batch_done()
+        entry = _entry(objective, source, sums.tolist())  # the epoch's only wait for the device
+        entry = {"stage": stage, "epoch": epoch, **entry}
+        entry |= {"learning_rate": schedule.learning_rate_at(epoch), "seconds": time.perf_counter() - started}
+        observer.epoch_done(entry, objective.student)
+        objective.train()
+        if checkpoint is not None:
+            checkpoint.save(epoch + 1, _state(objective.student, optimizer, trained))
+
+
+def _entry(objective: Objective, source: ImageSource, sums: list[float]) -> Entry:
+    *values, hits = (value / len(source) for value in sums)
+    loss, *losses = values
+    if not math.isfinite(loss):
+        raise InputError(
+            f"the loss became {loss}: lower the learning rate, for example with --set fit.learning_rate=0.01"
+        )
+    entry: Entry = {"loss": loss, "terms": dict(zip(objective.statistics[1:], losses, strict=True))}
+    if source.labels is not None:
+        entry["train_accuracy"] = 100 * hits / source.batch_size
+    return entry
+
+
+def _state(
+    student: Network, optimizer: torch.optim.Optimizer, trained: dict[str, torch.nn.Parameter]
+) -> dict[str, Tensor]:
+    tensors = {f"network.{name}": tensor for name, tensor in student.state_dict().items()}
+    for name, parameter in trained.items():
+        buffer = optimizer.state[parameter].get("momentum_buffer")
+        if buffer is not None:  # none with a momentum of 0
+            tensors[f"momentum.{name}"] = buffer
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+
+
+def _restore(
+    student: Network,
+    optimizer: torch.optim.Optimizer,
+    trained: dict[str, torch.nn.Parameter],
+    checkpoint: Checkpoint | None,
+) -> int:
+    """Puts back what ``_state`` gave, and says how many epochs are done."""
+    saved = checkpoint.load() if checkpoint is not None else None
+    if saved is None:
+        return 0
+    epochs, tensors = saved
+    student.load_state_dict({k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")})
+    for name, parameter in trained.items():
+        if f"momentum.{name}" in tensors:
+            optimizer.state[parameter]["momentum_buffer"] = tensors[f"momentum.{name}"].to(parameter.device)
+    return epochs

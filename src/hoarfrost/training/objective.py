@@ -1,0 +1,124 @@
+"""The objective: a student, its teacher and a row of terms make one number of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from hoarfrost.losses.functional import sigmoid_rampup
+from hoarfrost.losses.terms import LossInputs, Term
+from hoarfrost.memory import Rehearsal
+from hoarfrost.models.network import Network
+
+
+def choose_trained(network: Network, *, frozen: Sequence[str], terms: Sequence[Term]) -> None:
+    """Sets which parameters get a gradient: not the frozen parts, and only heads that some term trains.
+
+    What gets none is kept from the optimiser, since weight decay would shrink it. Of the novel heads only the newest is
+    ever trained.
+    """
+    network.requires_grad_(False)
+    network.backbone.requires_grad_(True)
+    for name in frozen:
+        network.backbone.part(name).requires_grad_(False)
+    heads = {head for term in terms for head in term.trains}
+    network.joint.requires_grad_("joint" in heads)
+    if len(network.novel):
+        network.novel[-1].requires_grad_("novel" in heads)
+
+
+class Objective(nn.Module):
+    """The weighted sum of the terms, as a module, so that precision and several devices wrap it as a whole."""
+
+    def __init__(
+        self,
+        student: Network,
+        *,
+        terms: Sequence[Term],
+        teacher: Network | None = None,
+        rehearsal: Rehearsal | None = None,
+        views_together: bool = True,
+    ) -> None:
+        super().__init__()
+        self.student = student
+        self.teacher = teacher
+        self.terms = tuple(term for term in terms if term.weight != 0)
+        self.rehearsal = rehearsal
+        self.views_together = views_together
+        self.needs = frozenset(need for term in self.terms for need in term.needs)
+        # The ramps live in a tensor, so that a new epoch changes a value and no code.
+        self.register_buffer("weights", torch.zeros(len(self.terms)), persistent=False)
+        self.weights: Tensor
+
+    @property
+    def views(self) -> int:
+        """How many views of an image the terms look at."""
+        return 2 if "second view" in self.needs else 1
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """The names of what ``forward`` gives beside the loss."""
+        return ("loss", *(term.kind for term in self.terms))
+
+    def train(self, mode: bool = True) -> Objective:
+        """The teacher never leaves its evaluation mode."""
+        super().train(mode)
+        if self.teacher is not None:
+            self.teacher.eval()
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the weights of a 0-based epoch."""
+        ramped = [term.weight * sigmoid_rampup(epoch, term.ramp) for term in self.terms]
+        self.weights.copy_(torch.tensor(ramped))
+
+    def forward(
+        self, images: Tensor, labels: Tensor | None, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """``(views x B, C, H, W)`` to the loss, the statistics ``(1 + terms,)`` and how many labels were hit."""
+        inputs = self.inputs(images, labels, generator)
+        # The heads and the losses are cheap and sensitive: they stay in single precision.
+        with torch.autocast(images.device.type, enabled=False):
+            losses = torch.stack([term.loss(inputs) for term in self.terms])
+            total = (self.weights * losses).sum()
+            hits = torch.zeros((), device=images.device)
+            if labels is not None:
+                hits = (inputs.joint.detach().argmax(dim=1) == labels).sum().float()
+        return total, torch.cat([total.detach()[None], losses.detach()]), hits
+
+    def inputs(self, images: Tensor, labels: Tensor | None, generator: torch.Generator) -> LossInputs:
+        """Runs the networks, as far as the terms need them."""
+        student, views = self.student, images.chunk(self.views)
+        if self.views_together:
+            features = list(student(images).float().chunk(self.views))
+        else:
+            features = [student(view).float() for view in views]
+        teacher_features = teacher_joint = replay_joint = replay_labels = novel = novel_second = None
+        if self.teacher is not None and "teacher" in self.needs:
+            with torch.no_grad():
+                teacher_features = self.teacher(views[0]).float()
+        with torch.autocast(images.device.type, enabled=False):
+            if len(student.novel):
+                novel = student.novel[-1](features[0])
+                novel_second = student.novel[-1](features[1]) if self.views > 1 else None
+            if self.teacher is not None and teacher_features is not None:
+                with torch.no_grad():
+                    teacher_joint = self.teacher.joint(teacher_features)
+            if self.rehearsal is not None and "replay" in self.needs:
+                replay, replay_labels = self.rehearsal.draw(generator)
+                replay_joint = student.joint(replay)
+            joint = student.joint(features[0])
+        return LossInputs(
+            known=student.classes - (student.novel_per_step[-1] if len(student.novel) else 0),
+            features=features[0],
+            joint=joint,
+            labels=labels,
+            novel=novel,
+            novel_second=novel_second,
+            teacher_features=teacher_features,
+            teacher_joint=teacher_joint,
+            replay_joint=replay_joint,
+            replay_labels=replay_labels,
+        )
