@@ -19,13 +19,11 @@ from hoarfrost.data.images import (
     ImageFiles,
     ImageSet,
     Pixels,
+    default_size,
     load_readers,
     refuse_mode,
 )
 from hoarfrost.errors import InputError, SkippedFiles
-
-DEFAULT_SIZES = (16, 64)
-"""The smallest and the largest side that is chosen when none is asked for."""
 
 NAMED = 3
 """How many left-out files a warning names; the rest is counted."""
@@ -245,7 +243,7 @@ def _read_images(
     while True:
         files = ImageFiles(
             tuple(root / path for path in headers),
-            size=_default_size(headers) if size is None else size,
+            size=default_size([min(h.width, h.height) for h in headers.values()]) if size is None else size,
             channels=_default_channels(headers) if channels is None else channels,
         )
         pixels = None if on_disk else np.empty(files.shape, dtype=np.uint8)
@@ -253,14 +251,6 @@ def _read_images(
         if not broken:
             return (files if pixels is None else pixels), headers
         headers = {path: header for row, (path, header) in enumerate(headers.items()) if row not in broken}
-
-
-def _default_size(headers: dict[PurePosixPath, Header]) -> int:
-    smallest, largest = DEFAULT_SIZES
-    if not headers:
-        return smallest
-    median = float(np.median([min(header.width, header.height) for header in headers.values()]))
-    return min(max(int(np.ceil(median / 8)) * 8, smallest), largest)
 
 
 def _default_channels(headers: dict[PurePosixPath, Header]) -> int:

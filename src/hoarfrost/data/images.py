@@ -22,6 +22,9 @@ Indices: TypeAlias = NDArray[np.integer] | NDArray[np.bool_] | Sequence[int] | s
 MIN_SIDE = 8
 """Images with a shorter side hold too little to learn from; the embedded digits are just large enough."""
 
+DEFAULT_SIZES = (16, 64)
+"""The smallest and the largest side that is chosen when none is asked for."""
+
 CHUNK = 1024
 """Images handled at once where a whole data set as wider integers, or decoded, would not fit in memory."""
 
@@ -129,6 +132,19 @@ def _count_missing(labels: ArrayLike, values: NDArray[np.generic]) -> int:
 # ---------------------------------------------------------------------------------------------------------------------
 # One size and one number of channels
 # ---------------------------------------------------------------------------------------------------------------------
+
+
+def default_size(sides: Sequence[int]) -> int:
+    """The side to which images are resized when none is asked for, from the shorter side of each.
+
+    Their median, rounded up to a multiple of 8, within `DEFAULT_SIZES`.
+
+    >>> default_size([8]), default_size([28, 28, 500]), default_size([640])
+    (16, 32, 64)
+    """
+    smallest, largest = DEFAULT_SIZES
+    median = float(np.median(sides)) if len(sides) else smallest
+    return min(max(int(np.ceil(median / 8)) * 8, smallest), largest)
 
 
 def fit_to(images: Pixels, size: int, channels: int) -> Pixels:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +40,8 @@ class Shape:
 
     widths: tuple[int, ...]
     blocks: int
+    stem_stride: Literal[1, 2] = 1
+    """2 halves the image at once: a quarter of the work"""
 
 
 class Backbone(nn.Module):
@@ -47,9 +50,9 @@ class Backbone(nn.Module):
     def __init__(self, shape: Shape, channels: int) -> None:
         super().__init__()
         first = shape.widths[0]
-        self.stem = nn.Sequential(
-            nn.Conv2d(channels, first, 3, padding=1, bias=False), nn.BatchNorm2d(first), nn.ReLU(inplace=True)
-        )
+        stride = shape.stem_stride
+        stem = nn.Conv2d(channels, first, 2 + stride, stride=stride, padding=1, bias=False)
+        self.stem = nn.Sequential(stem, nn.BatchNorm2d(first), nn.ReLU(inplace=True))
         stages: OrderedDict[str, nn.Module] = OrderedDict()
         inputs = first
         for number, width in enumerate(shape.widths, start=1):
@@ -77,7 +80,7 @@ class Backbone(nn.Module):
 
 BACKBONES: dict[str, Shape] = {
     "resnet18": Shape(widths=(64, 128, 256, 512), blocks=2),
-    "small": Shape(widths=(16, 32, 64), blocks=1),
+    "small": Shape(widths=(16, 32, 64), blocks=1, stem_stride=2),
 }
 
 
