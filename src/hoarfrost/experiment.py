@@ -72,12 +72,12 @@ class LogFile(Observer):
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:  # noqa: ARG002
+    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """Keeps the lines up to where training goes on."""
         kept = [line for line in self.entries() if (line["stage"], line["epoch"]) < (stage, done)]
         store.write_bytes(self.path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
-    def epoch_done(self, entry: Entry, network: Network) -> None:  # noqa: ARG002
+    def epoch_done(self, entry: Entry, network: Network) -> None:
         """Adds a line."""
         with self.path.open("a") as file:
             file.write(json.dumps(entry) + "\n")
@@ -101,7 +101,7 @@ class Watch(Observer):
         self.truth = scenario.truths[step.index]
         self.every = self.last = 1
 
-    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:  # noqa: ARG002
+    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """A dozen looks a stage."""
         self.every, self.last = max(1, epochs // 12), epochs - 1
 

@@ -72,10 +72,10 @@ RECIPES: dict[str, Recipe] = {
         backbone="small",
         image_size=16,
         fit=Schedule(epochs=20, batch_size=64, drops=(14, 18)),
-        discover=Schedule(epochs=60, batch_size=64, drops=(51,)),
+        discover=Schedule(epochs=40, batch_size=32, drops=(34,)),
         fit_augment=Affine(),
-        discover_augment=Affine(),
-        terms=frost_terms(beta=0.2, gamma=5.0, ramp=20, per_class=20),
+        discover_augment=Affine(rotate=0.15, shift=0.08),
+        terms=frost_terms(beta=0.2, gamma=5.0, ramp=27, per_class=20),
     ),
     "cifar10": Recipe(
         split="5-5",
@@ -119,10 +119,10 @@ RECIPES: dict[str, Recipe] = {
         split=None,
         backbone="auto",
         fit=Schedule(epochs=40, batch_size=64, drops=(28, 36)),
-        discover=Schedule(epochs=80, batch_size=64, drops=(68,)),
+        discover=Schedule(epochs=60, batch_size=32, drops=(51,)),
         fit_augment=Affine(border="reflect"),
-        discover_augment=Affine(border="reflect"),
-        terms=frost_terms(beta=0.2, gamma=5.0, ramp=25, per_class=20),
+        discover_augment=Affine(rotate=0.15, shift=0.08, border="reflect"),
+        terms=frost_terms(beta=0.2, gamma=5.0, ramp=40, per_class=20),
     ),
 }
 

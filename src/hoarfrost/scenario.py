@@ -6,6 +6,7 @@ kept apart, for evaluation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -63,7 +64,7 @@ def parse_split(text: str, classes: int) -> tuple[int, ...]:
     (4, 3, 3)
     """
     parts = text.split("-")
-    if not all(part.isascii() and part.isdigit() for part in parts) or len(parts) < 2:
+    if not all(re.fullmatch(r"[0-9]{1,9}", part) for part in parts) or len(parts) < 2:
         raise InputError(f"split '{text}' is not of the form 5-5 or 80-10-10")
     sizes = tuple(int(part) for part in parts)
     if sizes[0] < 2 or min(sizes) < 1:
@@ -86,6 +87,8 @@ def build_scenario(
     """Cuts labelled train and test images into steps. Class ids follow the order of learning."""
     if train.labels is None or test.labels is None:
         raise InputError("a scenario is made from labelled images")
+    if train.class_names != test.class_names:
+        raise InputError("train and test images name different classes: give both the same class_names")
     sizes = parse_split(split, len(train.class_names))
     learned = class_order(len(train.class_names), order=order, seed=seed)
     position = np.empty_like(learned)

@@ -30,5 +30,5 @@ def generator(device: torch.device, seed: int, *purpose: str | int) -> torch.Gen
 def seeded(seed: int, *purpose: str | int) -> Iterator[None]:
     """Seeds torch's global CPU generator inside the block (layers initialise from it), and restores it after."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(seed, *purpose))
+        torch.default_generator.manual_seed(derive(seed, *purpose))
         yield

@@ -28,11 +28,11 @@ class Lines(Observer):
         self.epochs = self.first = 0
         self.started = 0.0
 
-    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:  # noqa: ARG002
+    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """Notes where the stage begins."""
         self.epochs, self.first, self.started = epochs, done, time.perf_counter()
 
-    def epoch_done(self, entry: Entry, network: Network) -> None:  # noqa: ARG002
+    def epoch_done(self, entry: Entry, network: Network) -> None:
         """Prints the losses."""
         done = entry["epoch"] + 1
         left = (time.perf_counter() - self.started) / (done - self.first) * (self.epochs - done)
@@ -72,7 +72,7 @@ class Bars(Observer):
         """A little further."""
         self.progress.advance(self.task)
 
-    def epoch_done(self, entry: Entry, network: Network) -> None:  # noqa: ARG002
+    def epoch_done(self, entry: Entry, network: Network) -> None:
         """The losses of the epoch."""
         self.progress.update(self.task, epoch=f"{entry['epoch'] + 1}/{self.epochs}", loss=f"loss {entry['loss']:.3f}")
 
@@ -106,7 +106,7 @@ class TensorBoard(Observer):
             raise InputError("--tensorboard needs the package: pip install 'hoarfrost[tensorboard]'") from None
         self.writer = SummaryWriter(str(folder))
 
-    def epoch_done(self, entry: Entry, network: Network) -> None:  # noqa: ARG002
+    def epoch_done(self, entry: Entry, network: Network) -> None:
         """One point a curve."""
         prefix, epoch = f"stage-{entry['stage']}", entry["epoch"]
         scalars = {"loss": entry["loss"], "learning_rate": entry["learning_rate"], **entry["terms"]}

@@ -28,7 +28,7 @@ class Augment:
 
     kind: ClassVar[str] = "none"
 
-    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002 (nothing is drawn)
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """uint8 ``(B, H, W, C)`` to float ``(B, C, H, W)`` in 0..1."""
         return to_float(images)
 

@@ -41,8 +41,12 @@ class DevicePixels:
 
     def __init__(self, images: NDArray[np.uint8] | ImageFiles, device: torch.device) -> None:
         self.device = device
-        self.files = images if isinstance(images, ImageFiles | np.memmap) else None
-        self.resident = None if self.files is not None else torch.from_numpy(np.ascontiguousarray(images)).to(device)
+        self.files: NDArray[np.uint8] | ImageFiles | None = None
+        self.resident: Tensor | None = None
+        if isinstance(images, ImageFiles | np.memmap):
+            self.files = images
+        else:
+            self.resident = torch.from_numpy(writable(images)).to(device)
         self.count = len(images)
 
     def __len__(self) -> int:
@@ -53,7 +57,12 @@ class DevicePixels:
         if self.resident is not None:
             return self.resident[indices]
         assert self.files is not None
-        return torch.from_numpy(np.ascontiguousarray(self.files[indices.cpu().numpy()])).to(self.device)
+        return torch.from_numpy(writable(self.files[indices.cpu().numpy()])).to(self.device)
+
+
+def writable(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """An array that torch can share: contiguous, and not read-only; copied only where it is not."""
+    return np.require(images, requirements=["C", "W"])
 
 
 class ImageSource:
@@ -73,7 +82,8 @@ class ImageSource:
         device: torch.device,
     ) -> None:
         self.pixels = DevicePixels(images.images, device)
-        self.labels = None if images.labels is None else torch.from_numpy(images.labels).to(device)
+        labels = images.labels
+        self.labels = None if labels is None else torch.from_numpy(labels.astype(np.int64)).to(device)
         self.augment, self.views, self.normaliser, self.device = augment, views, normaliser, device
         self.batch_size = min(batch_size, len(images))
 

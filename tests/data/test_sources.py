@@ -1,0 +1,200 @@
+"""Batches hold each image, with its label, as often as promised."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from hoarfrost.data.augment import Augment, Crop
+from hoarfrost.data.images import ImageFiles, ImageSet
+from hoarfrost.data.sources import Batch, ImageSource, Normaliser, plain_batches
+
+CPU = torch.device("cpu")
+CLASSES = 4
+
+
+def numbered_images(count: int, channels: int = 1) -> NDArray[np.uint8]:
+    """Image i has the value i in all its pixels."""
+    return np.arange(count, dtype=np.uint8)[:, None, None, None].repeat(8, 1).repeat(8, 2).repeat(channels, 3)
+
+
+def numbered(count: int) -> ImageSet:
+    """Image i is of the class i modulo ``CLASSES``."""
+    labels = np.arange(count, dtype=np.int64) % CLASSES
+    return ImageSet(numbered_images(count), labels, tuple("abcd"))
+
+
+def numbers(images: Tensor) -> list[int]:
+    """Which of ``numbered_images`` these are."""
+    return [round(float(image[0, 0, 0]) * 255) for image in images]
+
+
+def unchanged(channels: int = 1) -> Normaliser:
+    return Normaliser((0.0,) * channels, (1.0,) * channels, CPU)
+
+
+def source(images: ImageSet, *, batch_size: int, views: int = 1, augment: Augment | None = None) -> ImageSource:
+    return ImageSource(
+        images,
+        augment=augment or Augment(),
+        views=views,
+        batch_size=batch_size,
+        normaliser=unchanged(images.shape[2]),
+        device=CPU,
+    )
+
+
+def epoch(batches: ImageSource, seed: int = 0) -> list[Batch]:
+    return list(batches.epoch(torch.Generator().manual_seed(seed)))
+
+
+def random_images(count: int, channels: int = 3) -> NDArray[np.uint8]:
+    return np.random.default_rng(0).integers(0, 256, (count, 8, 8, channels), dtype=np.uint8)
+
+
+def save_pngs(folder: Path, images: NDArray[np.uint8]) -> ImageFiles:
+    paths = tuple(folder / f"{position:03d}.png" for position in range(len(images)))
+    for path, image in zip(paths, images, strict=True):
+        Image.fromarray(image.squeeze()).save(path)
+    return ImageFiles(paths, images.shape[1], images.shape[3])
+
+
+class TestImageSource:
+    @pytest.mark.parametrize(
+        ("count", "batch_size", "batches"), [(12, 4, 3), (13, 4, 4), (15, 4, 4), (5, 4, 2), (7, 1, 7), (4, 4, 1)]
+    )
+    def test_every_image_in_batches_of_one_size(self, count: int, batch_size: int, batches: int) -> None:
+        batched = source(numbered(count), batch_size=batch_size)
+        drawn = [numbers(batch.images) for batch in epoch(batched)]
+        assert len(drawn) == len(batched) == batches
+        assert {len(batch) for batch in drawn} == {batch_size}
+        assert all(len(set(batch)) == batch_size for batch in drawn), "an image came twice within a batch"
+        times = Counter(number for batch in drawn for number in batch)
+        assert set(times) == set(range(count))
+        assert sum(times.values()) - count < batch_size, "no more images come again than fill the last batch"
+
+    def test_a_batch_larger_than_the_data_is_the_data(self) -> None:
+        batched = source(numbered(5), batch_size=128)
+        (batch,) = epoch(batched)
+        assert len(batched) == 1
+        assert sorted(numbers(batch.images)) == [0, 1, 2, 3, 4]
+
+    @pytest.mark.parametrize("views", [1, 2])
+    def test_labels_belong_to_images(self, views: int) -> None:
+        for batch in epoch(source(numbered(10), batch_size=4, views=views)):
+            assert batch.labels is not None
+            assert len(batch.labels) == 4
+            assert batch.labels.tolist() == [number % CLASSES for number in numbers(batch.images)[:4]]
+
+    def test_no_labels_where_there_are_none(self) -> None:
+        assert all(batch.labels is None for batch in epoch(source(numbered(6).without_labels(), batch_size=4)))
+
+    def test_two_views_are_of_the_same_images_in_the_same_order(self) -> None:
+        for batch in epoch(source(numbered(10), batch_size=4, views=2)):
+            drawn = numbers(batch.images)
+            assert len(drawn) == 8
+            assert drawn[:4] == drawn[4:]
+
+    def test_two_views_are_changed_apart(self) -> None:
+        images = ImageSet(random_images(6))
+        (batch,) = epoch(source(images, batch_size=6, views=2, augment=Crop(pad=2)))
+        first, second = batch.images.chunk(2)
+        assert not torch.equal(first, second)
+
+    def test_the_generator_decides_the_order(self) -> None:
+        batched = source(numbered(20), batch_size=20)
+        first, again, other = (numbers(epoch(batched, seed)[0].images) for seed in (1, 1, 2))
+        assert first == again
+        assert first != other
+        assert first != sorted(first)
+
+    def test_epochs_from_one_generator_differ(self) -> None:
+        batched = source(numbered(20), batch_size=20)
+        generator = torch.Generator().manual_seed(0)
+        first, second = (numbers(next(batched.epoch(generator)).images) for _ in range(2))
+        assert first != second
+
+    def test_batches_are_normalised(self) -> None:
+        mean, std = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
+        pixels = random_images(5)
+        batched = ImageSource(
+            ImageSet(pixels, np.arange(5), tuple("abcde")),
+            augment=Augment(),
+            views=1,
+            batch_size=5,
+            normaliser=Normaliser(mean, std, CPU),
+            device=CPU,
+        )
+        (batch,) = epoch(batched)
+        assert batch.labels is not None
+        for image, label in zip(batch.images, batch.labels.tolist(), strict=True):
+            for channel in range(3):
+                expected = (pixels[label, :, :, channel] / 255 - mean[channel]) / std[channel]
+                np.testing.assert_allclose(image[channel].numpy(), expected, atol=1e-5)
+
+    def test_a_second_epoch_finds_the_images_unchanged(self) -> None:
+        """Normalising works in place; it must not reach the stored pixels."""
+        pixels = random_images(4)
+        images = ImageSet(pixels.copy())
+        batched = source(images, batch_size=4)
+        first, second = epoch(batched, 3)[0].images, epoch(batched, 3)[0].images
+        assert torch.equal(first, second)
+        np.testing.assert_array_equal(images.pixels(slice(None)), pixels)
+
+    @pytest.mark.parametrize("channels", [1, 3])
+    def test_files_give_the_same_batches(self, tmp_path: Path, channels: int) -> None:
+        pixels = random_images(7, channels)
+        labels, names = np.arange(7) % 2, ("a", "b")
+        np.save(tmp_path / "images.npy", pixels)
+        kinds = (pixels, save_pngs(tmp_path, pixels), np.load(tmp_path / "images.npy", mmap_mode="r"))
+        in_memory, from_files, mapped = (
+            epoch(source(ImageSet(kind, labels, names), batch_size=3, views=2, augment=Crop(pad=2))) for kind in kinds
+        )
+        for one, two, three in zip(in_memory, from_files, mapped, strict=True):
+            assert one.labels is not None
+            assert two.labels is not None
+            assert three.labels is not None
+            assert torch.equal(one.images, two.images)
+            assert torch.equal(one.images, three.images)
+            assert torch.equal(one.labels, two.labels)
+            assert torch.equal(one.labels, three.labels)
+
+
+class TestNormaliser:
+    def test_naive_formula(self) -> None:
+        mean, std = (0.1, 0.5, 0.9), (0.2, 0.3, 0.5)
+        images = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(0))
+        expected = torch.empty_like(images)
+        for image in range(2):
+            for channel in range(3):
+                for row in range(4):
+                    for column in range(5):
+                        value = float(images[image, channel, row, column])
+                        expected[image, channel, row, column] = (value - mean[channel]) / std[channel]
+        torch.testing.assert_close(Normaliser(mean, std, CPU)(images.clone()), expected, atol=1e-5, rtol=1e-5)
+
+
+class TestPlainBatches:
+    @pytest.mark.parametrize("batch_size", [1, 3, 7, 100])
+    def test_order_and_count_stay(self, batch_size: int) -> None:
+        batches = list(plain_batches(numbered_images(7), batch_size=batch_size, normaliser=unchanged(), device=CPU))
+        assert all(len(batch) == batch_size for batch in batches[:-1])
+        assert [number for batch in batches for number in numbers(batch)] == list(range(7))
+
+    def test_files_give_the_same_batches(self, tmp_path: Path) -> None:
+        pixels = random_images(5)
+        normaliser = Normaliser((0.5, 0.4, 0.3), (0.2, 0.25, 0.3), CPU)
+        in_memory, from_files = (
+            torch.cat(list(plain_batches(images, batch_size=2, normaliser=normaliser, device=CPU)))
+            for images in (pixels, save_pngs(tmp_path, pixels))
+        )
+        assert torch.equal(in_memory, from_files)
+        expected = (pixels / 255 - np.array([0.5, 0.4, 0.3])) / np.array([0.2, 0.25, 0.3])
+        np.testing.assert_allclose(in_memory.permute(0, 2, 3, 1).numpy(), expected, atol=1e-5)

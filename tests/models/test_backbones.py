@@ -1,0 +1,156 @@
+"""Backbones are built as they are described, and take images of any usual size."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hoarfrost.errors import InputError
+from hoarfrost.models.backbones import BACKBONES, Backbone, BasicBlock, build_backbone
+
+
+def random_images(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def convolution(inputs: int, outputs: int, side: int = 3) -> int:
+    """Weights without biases."""
+    return inputs * outputs * side * side
+
+
+def normalisation(channels: int) -> int:
+    """A scale and a shift a channel."""
+    return 2 * channels
+
+
+def naive_shortcut(inputs: Tensor, stride: int, added: int) -> Tensor:
+    """Averages of stride x stride pixels, of those that are there at the border; then channels of zeros."""
+    count, channels, height, width = inputs.shape
+    rows, columns = -(-height // stride), -(-width // stride)
+    out = torch.zeros(count, channels + added, rows, columns)
+    for image in range(count):
+        for channel in range(channels):
+            for row in range(rows):
+                for column in range(columns):
+                    values = [
+                        float(inputs[image, channel, y, x])
+                        for y in range(row * stride, min((row + 1) * stride, height))
+                        for x in range(column * stride, min((column + 1) * stride, width))
+                    ]
+                    out[image, channel, row, column] = sum(values) / len(values)
+    return out
+
+
+class TestResNet18:
+    def test_parameters_counted_by_hand(self) -> None:
+        expected = convolution(3, 64) + normalisation(64)
+        inputs = 64
+        for width in (64, 128, 256, 512):
+            # Two blocks of two convolutions, and nothing in the shortcuts.
+            expected += convolution(inputs, width) + 3 * convolution(width, width) + 4 * normalisation(width)
+            inputs = width
+        assert expected == 10_995_008
+        assert sum(weight.numel() for weight in build_backbone("resnet18", 3).parameters()) == expected
+
+    def test_layers(self) -> None:
+        backbone = build_backbone("resnet18", 3)
+        assert backbone.features == 512
+        convolutions = [layer for layer in backbone.modules() if isinstance(layer, nn.Conv2d)]
+        assert len(convolutions) == 1 + 4 * 2 * 2
+        assert {layer.kernel_size for layer in convolutions} == {(3, 3)}
+        assert all(layer.bias is None for layer in convolutions)
+        assert not any(isinstance(layer, nn.MaxPool2d | nn.Linear) for layer in backbone.modules())
+        # The first block of each stage but the first halves the image, with its first convolution.
+        strides = [layer.stride[0] for layer in convolutions]
+        assert strides == [1, 1, 1, 1, 1, 2, 1, 1, 1, 2, 1, 1, 1, 2, 1, 1, 1]
+
+    @pytest.mark.parametrize("side", [16, 17])
+    def test_the_last_stage_sees_an_eighth_of_the_side(self, side: int) -> None:
+        backbone = build_backbone("resnet18", 1).eval()
+        with torch.no_grad():
+            images = random_images(2, 1, side, side)
+            maps: Tensor = backbone.stages(backbone.stem(images))
+            assert maps.shape == (2, 512, -(-side // 8), -(-side // 8))
+            expected = torch.stack([torch.stack([channel.mean() for channel in image]) for image in maps])
+            torch.testing.assert_close(backbone(images), expected)
+
+
+class TestEvery:
+    @pytest.mark.parametrize("name", BACKBONES)
+    @pytest.mark.parametrize(("height", "width"), [(8, 8), (17, 17), (28, 28), (32, 32), (64, 64), (15, 22)])
+    def test_sizes(self, name: str, height: int, width: int) -> None:
+        backbone = build_backbone(name, 1).eval()
+        with torch.no_grad():
+            features = backbone(random_images(1, 1, height, width))
+        assert features.shape == (1, backbone.features)
+        assert torch.isfinite(features).all()
+
+    @pytest.mark.parametrize("name", BACKBONES)
+    @pytest.mark.parametrize("channels", [1, 3])
+    def test_features_are_never_negative(self, name: str, channels: int) -> None:
+        backbone = build_backbone(name, channels).train()
+        features = backbone(random_images(4, channels, 16, 16))
+        assert features.shape == (4, backbone.features)
+        assert features.min() >= 0
+        assert features.max() > 0
+
+    @pytest.mark.parametrize("name", BACKBONES)
+    def test_every_parameter_learns(self, name: str) -> None:
+        backbone = build_backbone(name, 1).train()
+        backbone(random_images(4, 1, 16, 16)).square().sum().backward()
+        assert [key for key, weight in backbone.named_parameters() if weight.grad is None] == []
+
+    @pytest.mark.parametrize("name", BACKBONES)
+    def test_parts_make_up_the_backbone(self, name: str) -> None:
+        backbone = build_backbone(name, 1)
+        names = ["stem", *(f"stage{number + 1}" for number in range(len(BACKBONES[name].widths)))]
+        weights = [weight for part in names for weight in backbone.part(part).parameters()]
+        assert [id(weight) for weight in weights] == [id(weight) for weight in backbone.parameters()]
+
+    def test_widths_and_blocks_of_the_stages(self) -> None:
+        backbone = build_backbone("resnet18", 1)
+        for number, width in enumerate((64, 128, 256, 512), start=1):
+            blocks = list(backbone.part(f"stage{number}").children())
+            assert [block.conv2.out_channels for block in blocks if isinstance(block, BasicBlock)] == [width, width]
+
+
+class TestNames:
+    @pytest.fixture
+    def backbone(self) -> Backbone:
+        return build_backbone("small", 1)
+
+    def test_unknown_part_names_the_nearest(self, backbone: Backbone) -> None:
+        with pytest.raises(InputError, match="unknown part of the backbone 'stemm': did you mean 'stem'"):
+            backbone.part("stemm")
+
+    def test_a_stage_too_many(self, backbone: Backbone) -> None:
+        with pytest.raises(InputError, match=r"unknown part of the backbone 'stage4': did you mean 'stage[123]'"):
+            backbone.part("stage4")
+
+    def test_a_part_unlike_all(self, backbone: Backbone) -> None:
+        with pytest.raises(InputError, match="choose from stem, stage1, stage2, stage3"):
+            backbone.part("head")
+
+    def test_unknown_backbone_names_the_nearest(self) -> None:
+        with pytest.raises(InputError, match="unknown backbone 'resnet81': did you mean 'resnet18'"):
+            build_backbone("resnet81", 3)
+
+
+class TestShortcut:
+    @pytest.mark.parametrize(("height", "width"), [(4, 6), (5, 7), (1, 3)])
+    @pytest.mark.parametrize(("stride", "added"), [(1, 0), (1, 2), (2, 0), (2, 3)])
+    def test_naive_average_and_zero_channels(self, height: int, width: int, stride: int, added: int) -> None:
+        """With the convolutions silenced the block is its shortcut; what is negative is cut after the addition."""
+        block = BasicBlock(3, 3 + added, stride).eval()
+        nn.init.zeros_(block.bn2.weight)
+        inputs = random_images(2, 3, height, width)
+        expected = naive_shortcut(inputs, stride, added).clamp(min=0)
+        torch.testing.assert_close(block(inputs), expected)
+
+    def test_the_convolutions_are_added_to_it(self) -> None:
+        block = BasicBlock(2, 4, 2).eval()
+        inputs = random_images(2, 2, 6, 6)
+        inner = torch.relu(block.bn1(block.conv1(inputs)))
+        expected = torch.relu(block.bn2(block.conv2(inner)) + naive_shortcut(inputs, 2, 2))
+        torch.testing.assert_close(block(inputs), expected)

@@ -1,0 +1,200 @@
+"""Whole runs: scored, interrupted and gone on with, and blind to the truth."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from hoarfrost import store
+from hoarfrost.config import override
+from hoarfrost.data.images import ImageSet
+from hoarfrost.errors import InputError
+from hoarfrost.experiment import RunConfig, run
+from hoarfrost.methods import FROST
+from hoarfrost.models.network import Network
+from hoarfrost.recipes import RECIPES
+from hoarfrost.scenario import build_scenario
+from hoarfrost.training.learner import Learner, resolve
+from hoarfrost.training.loop import Entry, Observer
+
+from .conftest import TINY
+
+
+class Killed(BaseException):
+    """Stands for a process that ends without another word."""
+
+
+class KillAt(Observer):
+    """Ends it at the end of an epoch, before its state is saved."""
+
+    def __init__(self, stage: int, epoch: int) -> None:
+        self.at = (stage, epoch)
+
+    def epoch_done(self, entry: Entry, network: Network) -> None:
+        if (entry["stage"], entry["epoch"]) == self.at:
+            raise Killed
+
+
+def config_for(images: ImageSet, split: str = "4-3-3", settings: dict[str, Any] | None = None) -> RunConfig:
+    config = override(RECIPES["digits"].config(FROST, seed=0), {**TINY, **(settings or {})})
+    config = resolve(config, images, torch.device("cpu"))
+    return RunConfig(dataset="digits", split=split, class_order="natural", learner=config)
+
+
+def scores(metrics: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in metrics.items() if key != "seconds"}
+
+
+@pytest.fixture(scope="module")
+def whole(digits: tuple[ImageSet, ImageSet], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run without an interruption."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    run(config_for(digits[0]), *digits, out=out, device="cpu")
+    return out
+
+
+def test_a_run_folder_holds_what_it_should(whole: Path) -> None:
+    assert sorted(path.name for path in whole.iterdir()) == [
+        "config.json",
+        "log.jsonl",
+        "metrics.json",
+        "model",
+        "report.html",
+    ]
+    lines = [json.loads(line) for line in (whole / "log.jsonl").read_text().splitlines()]
+    assert [(line["stage"], line["epoch"]) for line in lines] == [(s, e) for s in range(3) for e in range(2)]
+    assert json.loads((whole / "config.json").read_text())["format"] == store.FORMAT
+
+
+def test_metrics_have_the_fields_that_people_read(whole: Path) -> None:
+    metrics = json.loads((whole / "metrics.json").read_text())
+    assert {"method", "dataset", "split", "seed", "hardware", "seconds", "stage_one", "steps"} <= metrics.keys()
+    first, second = metrics["steps"]
+    assert (first["known"], first["novel"], second["known"], second["novel"]) == (4, 3, 7, 3)
+    assert (len(first["new_by_step_joint"]), len(second["new_by_step_novel"])) == (1, 2)
+    assert set(second["joint"]) == {"old", "new", "all", "hm"}
+    assert set(second["original_rt"]) == {"old", "new", "all"}
+
+
+def test_the_last_scores_are_those_of_the_saved_model(whole: Path, digits: tuple[ImageSet, ImageSet]) -> None:
+    scenario = build_scenario(*digits, split="4-3-3")
+    test = scenario.truths[-1].test
+    assert test.labels is not None
+    predicted = Learner.load(whole / "model", device="cpu").predict(test)
+    old = test.labels < 4
+    metrics = json.loads((whole / "metrics.json").read_text())
+    assert metrics["steps"][-1]["joint"]["old"] == pytest.approx(
+        100 * np.mean(predicted[old] == test.labels[old]), abs=1e-5
+    )
+
+
+@pytest.mark.parametrize(("stage", "epoch"), [(0, 0), (0, 1), (1, 1), (2, 0)])
+def test_an_interrupted_run_ends_like_a_whole_one(
+    stage: int, epoch: int, whole: Path, digits: tuple[ImageSet, ImageSet], tmp_path: Path
+) -> None:
+    config, out = config_for(digits[0]), tmp_path / "run"
+    with pytest.raises(Killed):
+        run(config, *digits, out=out, device="cpu", observer=KillAt(stage, epoch))
+    assert not (out / "metrics.json").exists()
+    metrics = run(config, *digits, out=out, device="cpu", resume=True)
+    assert scores(metrics) == scores(json.loads((whole / "metrics.json").read_text()))
+    for name in ("weights.safetensors", "prototypes.safetensors"):
+        assert (out / "model" / name).read_bytes() == (whole / "model" / name).read_bytes()
+    kept = [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in (out / "log.jsonl").open()]
+    assert kept == [
+        {k: v for k, v in json.loads(line).items() if k != "seconds"} for line in (whole / "log.jsonl").open()
+    ]
+    assert not (out / "unfinished").exists()
+
+
+def test_resuming_what_is_done_changes_nothing(whole: Path, digits: tuple[ImageSet, ImageSet]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
+    run(config_for(digits[0]), *digits, out=whole, device="cpu", resume=True)
+    assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
+
+
+def test_another_configuration_is_refused_by_name(whole: Path, digits: tuple[ImageSet, ImageSet]) -> None:
+    other = config_for(digits[0], settings={"discover.learning_rate": 0.5})
+    with pytest.raises(InputError, match=r"learner\.discover\.learning_rate is 0\.1 there and 0\.5 now"):
+        run(other, *digits, out=whole, device="cpu", resume=True)
+    with pytest.raises(InputError, match=r"images\.train"):
+        run(config_for(digits[0]), digits[0].take(slice(0, 100)), digits[1], out=whole, device="cpu", resume=True)
+
+
+def test_the_truth_of_unlabelled_images_has_no_part_in_training(
+    digits: tuple[ImageSet, ImageSet], tmp_path: Path
+) -> None:
+    """Noise in the place of the labels of classes to discover: every weight is the same, bit for bit."""
+    train, test = digits
+    assert train.labels is not None
+    noise = np.random.default_rng(0).integers(5, 10, len(train))
+    lied = replace(train, labels=np.where(train.labels < 5, train.labels, noise))
+    config = config_for(train, "5-5")
+    told = run(config, train, test, out=tmp_path / "told", device="cpu")
+    untold = run(config, lied, test, out=tmp_path / "untold", device="cpu")
+    for name in ("weights.safetensors", "prototypes.safetensors"):
+        first, second = (load_file(tmp_path / which / "model" / name) for which in ("told", "untold"))
+        assert first.keys() == second.keys()
+        assert all(torch.equal(first[key], second[key]) for key in first)
+    assert told["stage_one"] == untold["stage_one"]
+
+
+def test_the_order_of_the_data_set_tells_nothing(digits: tuple[ImageSet, ImageSet], tmp_path: Path) -> None:
+    train, test = digits
+    assert train.labels is not None
+    by_class = train.take(np.argsort(train.labels, kind="stable"))
+    first, second = (build_scenario(images, test, split="5-5") for images in (train, by_class))
+    assert np.array_equal(first.steps[1].images.pixels(slice(None)), second.steps[1].images.pixels(slice(None)))
+
+
+def test_a_seed_decides_everything(whole: Path, digits: tuple[ImageSet, ImageSet], tmp_path: Path) -> None:
+    again = run(config_for(digits[0]), *digits, out=tmp_path / "again", device="cpu")
+    assert scores(again) == scores(json.loads((whole / "metrics.json").read_text()))
+    other = run(config_for(digits[0], settings={"seed": 1}), *digits, out=tmp_path / "other", device="cpu")
+    assert (tmp_path / "again/model/weights.safetensors").read_bytes() == (
+        whole / "model/weights.safetensors"
+    ).read_bytes()
+    assert (tmp_path / "other/model/weights.safetensors").read_bytes() != (
+        whole / "model/weights.safetensors"
+    ).read_bytes()
+    assert other["seed"] == 1
+
+
+def test_sigkill_in_the_middle_of_discovery(tmp_path: Path) -> None:
+    """A real process, really killed, gone on with by the command line."""
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "hoarfrost", "run", "--dataset", "digits", "--out", str(out), "--device", "cpu"]
+    command += ["--fit-epochs", "1", "--epochs", "3", "--set", "discover.batch_size=256", "--resume"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment) as process:
+        deadline = time.monotonic() + 120
+        while not (out / "unfinished" / "stage-1.safetensors").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert not (out / "metrics.json").exists()
+    resumed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "discovering" in resumed.stderr
+    assert "learning old classes" not in resumed.stderr
+    undisturbed = tmp_path / "undisturbed"
+    subprocess.run(
+        [str(undisturbed) if part == str(out) else part for part in command],
+        env=environment,
+        check=True,
+        capture_output=True,
+    )
+    assert (out / "model/weights.safetensors").read_bytes() == (undisturbed / "model/weights.safetensors").read_bytes()
+    first, second = (scores(json.loads((folder / "metrics.json").read_text())) for folder in (out, undisturbed))
+    assert first == second
