@@ -44,9 +44,9 @@ FINISHED = {
 }
 
 ADVICE = re.compile(
-    r"choose|give|check|did you mean|\buse\b|free|update|remove|fetch|see hoarfrost|restore|again|\badd\b|\bput\b|must"
-    r"|need|of the form|but the data set has|has nothing below|nor a|it is not a \.npz|not a folder|\bname\b|required"
-    r"|--resume|there and .* now|lower"
+    r"\b(choose|give|check|did you mean|use|free|update|remove|fetch|see hoarfrost|restore|again|add|put|must"
+    r"|needs?|needed|of the form|but the data set has|has nothing below|nor a|it is not a \.npz|not a folder|name|required"
+    r"|lower|there and .* now)\b|--resume"
 )
 """Words of which one says what to do, or what the rule is."""
 
@@ -98,6 +98,11 @@ class Place:
         if kept:
             assert contents(self.folder) == before
         return line
+
+
+def named(cases: list[tuple[Words, Words]]) -> list[Any]:
+    """The cases with the verb and the last arguments as their names."""
+    return [pytest.param(*case, id=" ".join(dict.fromkeys((case[0][0], *case[0][-2:])))) for case in cases]
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
@@ -262,50 +267,49 @@ def test_a_missing_data_set_names_a_command_that_works(place: Place) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("discovr", "model"), ("'discovr'", "'discover'")),
-        (("--versin",), ("'--versin'", "'--version'")),
-        (("fit",), ("DIR", "--out")),
-        (("predict", "model2"), ("DIR",)),
-        ((*PREDICT, "more"), ("'more'",)),
-        ((*PREDICT, "--jsn"), ("'--jsn'", "'--json'")),
-        ((*RUN, "--epoch", "3"), ("'--epoch'", "'--epochs'")),
-        (("run", "--datset", "digits", "--out", "made"), ("--dataset",)),
-        ((*FIT, "--method", "frots"), ("method", "'frots'", "'frost'")),
-        ((*RUN, "--method", "zzz"), ("method", "'zzz'", "frost", "choose from")),
-        ((*RUN, "--dataset", "cifar-10"), ("data set", "'cifar-10'", "'cifar10'")),
-        ((*RUN, "--dataset", "mnist"), ("data set", "'mnist'", "digits", "choose from")),
-        ((*FIT, "--device", "cdua"), ("device", "'cdua'", "'cuda'")),
-        ((*PREDICT, "--device", "tpu:0:1"), ("device", "'tpu:0:1'")),
-        ((*FIT, "--backbone", "resnet81"), ("backbone", "'resnet81'", "'resnet18'")),
-        ((*RUN, "--class-order", "natrual"), ("class order", "'natrual'", "'natural'")),
-        ((*RUN, "--split", "3-3"), ("'3-3'", "6", "5")),
-        ((*RUN, "--split", "5"), ("'5'", "5-5")),
-        ((*RUN, "--split", "1-4"), ("'1-4'", "2")),
-        ((*RUN, "--split", "5-0"), ("'5-0'", "1")),
-        ((*RUN, "--split", "3--2"), ("'3--2'", "5-5")),
-        ((*RUN, "--split", "3-x"), ("'3-x'", "5-5")),
-        ((*RUN, "--split=-3-8"), ("'-3-8'", "5-5")),
-        ((*RUN[:5], *RUN[7:]), ("--split",)),
-        ((*FIT, "--epochs", "0"), ("epochs", "0")),
-        ((*DISCOVER, "--epochs", "-2"), ("epochs", "-2")),
-        ((*RUN, "--fit-epochs", "0"), ("epochs", "0")),
-        ((*RUN, "--epochs", "many"), ("--epochs", "'many'")),
-        ((*FIT, "--seed", "x"), ("--seed", "'x'")),
-        ((*RUN, "--seed", "-1", "--class-order", "seeded"), ("seed", "-1")),
-        ((*FIT, "--image-size", "4"), ("image size", "4", "8")),
-        ((*FIT, "--image-size", "-4"), ("image size", "-4", "8")),
-        ((*DISCOVER[:3], *DISCOVER[5:]), ("--novel",)),
-        ((*DISCOVER, "--novel", "0"), ("new classes", "0")),
-        ((*DISCOVER, "--novel", "-1"), ("new classes", "-1")),
-        ((*DISCOVER, "--novel", "two"), ("--novel", "'two'")),
-        ((*DISCOVER, "--novel", "17"), ("16 images", "17 new classes")),
-        (("evaluate", "model", "checked"), ("checked", "2 classes", "3, 4")),
-    ],
-    ids=str,
-)
+ARGUMENTS: list[tuple[Words, Words]] = [
+    (("discovr", "model"), ("'discovr'", "'discover'")),
+    (("--versin",), ("'--versin'", "'--version'")),
+    (("fit",), ("DIR", "--out")),
+    (("predict", "model2"), ("DIR",)),
+    ((*PREDICT, "more"), ("'more'",)),
+    ((*PREDICT, "--jsn"), ("'--jsn'", "'--json'")),
+    ((*RUN, "--epoch", "3"), ("'--epoch'", "'--epochs'")),
+    (("run", "--datset", "digits", "--out", "made"), ("--dataset",)),
+    ((*FIT, "--method", "frots"), ("method", "'frots'", "'frost'")),
+    ((*RUN, "--method", "zzz"), ("method", "'zzz'", "frost", "choose from")),
+    ((*RUN, "--dataset", "cifar-10"), ("data set", "'cifar-10'", "'cifar10'")),
+    ((*RUN, "--dataset", "mnist"), ("data set", "'mnist'", "digits", "choose from")),
+    ((*FIT, "--device", "cdua"), ("device", "'cdua'", "'cuda'")),
+    ((*PREDICT, "--device", "tpu:0:1"), ("device", "'tpu:0:1'")),
+    ((*FIT, "--backbone", "resnet81"), ("backbone", "'resnet81'", "'resnet18'")),
+    ((*RUN, "--class-order", "natrual"), ("class order", "'natrual'", "'natural'")),
+    ((*RUN, "--split", "3-3"), ("'3-3'", "6", "5")),
+    ((*RUN, "--split", "5"), ("'5'", "5-5")),
+    ((*RUN, "--split", "1-4"), ("'1-4'", "2")),
+    ((*RUN, "--split", "5-0"), ("'5-0'", "1")),
+    ((*RUN, "--split", "3--2"), ("'3--2'", "5-5")),
+    ((*RUN, "--split", "3-x"), ("'3-x'", "5-5")),
+    ((*RUN, "--split=-3-8"), ("'-3-8'", "5-5")),
+    ((*RUN[:5], *RUN[7:]), ("--split",)),
+    ((*FIT, "--epochs", "0"), ("epochs", "0")),
+    ((*DISCOVER, "--epochs", "-2"), ("epochs", "-2")),
+    ((*RUN, "--fit-epochs", "0"), ("epochs", "0")),
+    ((*RUN, "--epochs", "many"), ("--epochs", "'many'")),
+    ((*FIT, "--seed", "x"), ("--seed", "'x'")),
+    ((*RUN, "--seed", "-1", "--class-order", "seeded"), ("seed", "-1")),
+    ((*FIT, "--image-size", "4"), ("image size", "4", "8")),
+    ((*FIT, "--image-size", "-4"), ("image size", "-4", "8")),
+    ((*DISCOVER[:3], *DISCOVER[5:]), ("--novel",)),
+    ((*DISCOVER, "--novel", "0"), ("new classes", "0")),
+    ((*DISCOVER, "--novel", "-1"), ("new classes", "-1")),
+    ((*DISCOVER, "--novel", "two"), ("--novel", "'two'")),
+    ((*DISCOVER, "--novel", "17"), ("16 images", "17 new classes")),
+    (("evaluate", "model", "checked"), ("checked", "2 classes", "3, 4")),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), named(ARGUMENTS))
 def test_arguments_that_cannot_be_used(place: Place, arguments: Words, words: Words) -> None:
     place.refused(*arguments, words=words)
 
@@ -503,28 +507,27 @@ def test_out_holds_a_finished_one(place: Place, verb: str) -> None:
     place.refused(*arguments, words=(arguments[-1], "already holds", "--out"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((*FIT, "--out", "run"), ("run", "something else")),
-        ((*DISCOVER, "--out", "model"), ("model",)),
-        ((*RUN, "--out", "model"), ("model", "something else")),
-        ((*DEMO, "--out", "model"), ("model", "something else")),
-        ((*DEMO, "--out", "run"), ("run",)),
-        ((*PREDICT, "--out", "model"), ("model", "exists")),
-        ((*PREDICT, "--out", "known/0/0.png"), ("known/0/0.png", "exists")),
-        ((*PREDICT, "--out", "nowhere/table.csv"), ("nowhere",)),
-        ((*PREDICT, "--out", "known/0/0.png/table.csv"), ("known/0/0.png",)),
-        ((*FIT, "--out", "known/0/0.png/made"), ("known/0/0.png", "not a folder")),
-        ((*DISCOVER, "--out", "known/0/0.png/made"), ("known/0/0.png", "not a folder")),
-        ((*RUN, "--out", "known/0/0.png/made"), ("known/0/0.png", "not a folder")),
-        ((*FIT, "--out", "."), ("--out",)),
-        ((*FIT, "--out", ""), ("--out",)),
-        ((*DISCOVER, "--out", "/"), ("--out",)),
-        ((*RUN, "--out", "."), ("--out",)),
-    ],
-    ids=lambda value: f"{value[0]} {value[-1]}" if isinstance(value, tuple) else None,
-)
+PLACES: list[tuple[Words, Words]] = [
+    ((*FIT, "--out", "run"), ("run", "something else")),
+    ((*DISCOVER, "--out", "model"), ("model",)),
+    ((*RUN, "--out", "model"), ("model", "something else")),
+    ((*DEMO, "--out", "model"), ("model", "something else")),
+    ((*DEMO, "--out", "run"), ("run",)),
+    ((*PREDICT, "--out", "model"), ("model", "exists")),
+    ((*PREDICT, "--out", "known/0/0.png"), ("known/0/0.png", "exists")),
+    ((*PREDICT, "--out", "nowhere/table.csv"), ("nowhere",)),
+    ((*PREDICT, "--out", "known/0/0.png/table.csv"), ("known/0/0.png",)),
+    ((*FIT, "--out", "known/0/0.png/made"), ("known/0/0.png", "not a folder")),
+    ((*DISCOVER, "--out", "known/0/0.png/made"), ("known/0/0.png", "not a folder")),
+    ((*RUN, "--out", "known/0/0.png/made"), ("known/0/0.png", "not a folder")),
+    ((*FIT, "--out", "."), ("--out",)),
+    ((*FIT, "--out", ""), ("--out",)),
+    ((*DISCOVER, "--out", "/"), ("--out",)),
+    ((*RUN, "--out", "."), ("--out",)),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), named(PLACES))
 def test_out_is_no_place_for_it(place: Place, arguments: Words, words: Words) -> None:
     place.refused(*arguments, words=words)
 
@@ -667,6 +670,34 @@ def test_resume_starts_where_there_is_nothing(place: Place, verb: str) -> None:
     place.well(*FINISHED[verb], "--out", "made", "--resume")
     finished = FINISHED[verb][-1]
     assert {path.name for path in Path("made").iterdir()} == {path.name for path in Path(finished).iterdir()}
+
+
+def test_resume_after_the_last_epoch_trains_nothing_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = Path.rename
+
+    def stop(path: Path, target: Path) -> Path:
+        if path.name == "made.unfinished":
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", stop)
+        assert place.call(*LONGER["fit"]).code == 130
+    assert place.well(*LONGER["fit"], "--resume").err == ""
+
+
+@pytest.mark.parametrize("verb", MAKING)
+def test_resume_after_a_kill_at_the_very_beginning(place: Place, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    def kill(part: Path, target: Path) -> NoReturn:
+        raise SystemExit(f"{part} is written and not yet {target}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", kill)
+        patch.setattr(Path, "unlink", lambda *_, **__: None)  # a kill leaves no time to tidy up
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        assert "config.json" in str(place.call(*MAKING[verb]).code)
+    place.well(*MAKING[verb], "--resume")
+    assert not [name for name in contents(place.folder) if name.endswith((".part", ".new", "unfinished"))]
 
 
 @pytest.mark.parametrize("name", ["checkpoint.safetensors", "config.json"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -26,9 +26,20 @@ def align(rows: list[list[str]]) -> str:
     return "\n".join(lines)
 
 
+def numbers(values: Sequence[float | None]) -> str:
+    """Several numbers in one cell.
+
+    >>> numbers([51.25, None])
+    '51.2 / –'
+    """
+    return " / ".join(number(value) for value in values)
+
+
 def score_table(metrics: Mapping[str, Any]) -> str:
-    """A row a discovery step: the joint head under class-iNCD, then the original protocol."""
-    rows = [["step", "classes", "Old", "New", "All", "HM", "novel head", "original: Old", "New", "All"]]
+    """A row a discovery step: the joint head under class-iNCD, the novel heads, then the original protocol."""
+    several = len(metrics["steps"]) > 1
+    by_step = ["New by step"] if several else []
+    rows = [["step", "classes", "Old", "New", "All", "HM", *by_step, "novel heads", "original: Old", "New", "All"]]
     for step in metrics["steps"]:
         joint, original = step["joint"], step["original_rt"]
         rows.append(
@@ -36,13 +47,12 @@ def score_table(metrics: Mapping[str, Any]) -> str:
                 str(step["index"]),
                 f"{step['known']}+{step['novel']}",
                 *(number(joint[key]) for key in ("old", "new", "all", "hm")),
-                number(step["new_by_step_novel"][-1]),
+                *([numbers(step["new_by_step_joint"])] if several else []),
+                numbers(step["new_by_step_novel"]),
                 *(number(original[key]) for key in ("old", "new", "all")),
             ]
         )
     head = f"{metrics['method']} on {metrics['dataset']}, split {metrics['split']}, seed {metrics['seed']}"
-    stage_one = (
-        f"stage one: {number(metrics['stage_one'])} % on its classes; {metrics['seconds']['total']:.0f} s in all"
-    )
-    foot = "in percent, on the test images; Old, New, All and HM from the joint head"
+    stage_one = f"stage one: {number(metrics['stage_one'])} on its classes; {metrics['seconds']['total']:.0f} s in all"
+    foot = "Percent of the test images. Old, New, All and their harmonic mean HM are of the joint head (docs/protocol.md)."
     return f"{head}\n{stage_one}\n\n{align(rows)}\n\n{foot}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Literal
 
@@ -32,6 +33,8 @@ class Runtime:
 
     def __init__(self, device: str = "auto", precision: Literal["auto", "fp32", "bf16"] = "auto") -> None:
         self.device = resolve_device(device)
+        # Fabric announces its precision and gives advice on standard error; the run's records say what was used.
+        logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
         half = precision == "bf16" or (precision == "auto" and self.device.type == "cuda")
         self.fabric = Fabric(
             accelerator=self.device.type,
