@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -14,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from hoarfrost.data.augment import Augment, Crop
-from hoarfrost.errors import InputError, unknown
-from hoarfrost.losses.terms import Term
+from hoarfrost.data.images import MIN_SIDE
+from hoarfrost.errors import InputError, require, unknown
+from hoarfrost.losses.terms import CrossEntropy, Term
 
 T = TypeVar("T")
 
@@ -35,9 +37,12 @@ class Schedule:
     weight_decay: float = 1e-4
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "learning_rate"):
-            if getattr(self, name) <= 0:
-                raise InputError(f"{name} must be above 0, not {getattr(self, name)}")
+        require(self.epochs > 0, f"epochs must be above 0, not {self.epochs}")
+        require(self.batch_size > 1, f"batch_size must be above 1, not {self.batch_size}")
+        for name in ("learning_rate", "drop_factor"):
+            require(getattr(self, name) > 0, f"{name} must be above 0, not {getattr(self, name)}")
+        for name in ("momentum", "weight_decay"):
+            require(getattr(self, name) >= 0, f"{name} must not be below 0, as {getattr(self, name)} is")
 
     def learning_rate_at(self, epoch: int) -> float:
         """The learning rate of a 0-based epoch.
@@ -53,8 +58,6 @@ class Schedule:
         >>> Schedule(epochs=200, drops=(170,)).shortened(100).drops
         (85,)
         """
-        if epochs <= 0:
-            raise InputError(f"epochs must be above 0, not {epochs}")
         drops = tuple(round(drop * epochs / self.epochs) for drop in self.drops)
         return replace(self, epochs=epochs, drops=drops)
 
@@ -67,8 +70,14 @@ class Method:
     summary: str
     paper: str
     terms: tuple[Term, ...]
+    """of discovery"""
+    stage_one: tuple[Term, ...] = (CrossEntropy(),)
     frozen: tuple[str, ...] = ("stem", "stage1")
     """parts of the backbone whose parameters stay as they are in discovery (their batch statistics go on)"""
+
+    def __post_init__(self) -> None:
+        require(bool(self.active), "method.terms needs at least one term with a weight above 0")
+        require(bool(self.stage_one), "method.stage_one needs at least one term")
 
     @property
     def active(self) -> tuple[Term, ...]:
@@ -96,6 +105,11 @@ class Config:
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 autocast on a GPU, fp32 on a CPU"""
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        size = self.image_size
+        require(size is None or size >= MIN_SIDE, f"the image size must be {MIN_SIDE} pixels or more, not {size}")
+        require(self.seed >= 0, f"the seed must be 0 or more, not {self.seed}")
 
     def with_fit_epochs(self, epochs: int) -> Config:
         """With stage one shortened, or lengthened, to ``epochs``."""
@@ -135,6 +149,8 @@ def override(config: T, changes: Mapping[str, Any]) -> T:
         for depth, name in enumerate(path):
             place = _descend(place, name, ".".join(path[:depth]))
         _descend(place, last, ".".join(path))
+        if last == "kind":  # another kind has other keys
+            place.clear()
         place[last] = value
     return from_json(type(config), content)
 
@@ -183,6 +199,8 @@ def _decode(expected: Any, content: Any, where: str) -> Any:
         return _decode_dataclass(expected, content, where)
     if expected is float and isinstance(content, int) and not isinstance(content, bool):
         return float(content)
+    if isinstance(content, float) and not math.isfinite(content):
+        raise InputError(f"{where} must be a number, not {content}")
     if not isinstance(content, expected) or (isinstance(content, bool) and expected is not bool):
         raise InputError(f"{where} must be of type {expected.__name__}, not {json.dumps(content)}")
     return content

@@ -18,6 +18,12 @@ class SkippedFiles(UserWarning):
     """Files in a folder that are no readable images were left out."""
 
 
+def require(holds: bool, message: str) -> None:
+    """An ``InputError`` with the message where the condition does not hold."""
+    if not holds:
+        raise InputError(message)
+
+
 def unknown(what: str, given: str, choices: Iterable[str]) -> InputError:
     """An error for a name that does not exist, with the nearest one that does.
 
@@ -27,6 +33,6 @@ def unknown(what: str, given: str, choices: Iterable[str]) -> InputError:
     "unknown device 'x': choose from cpu, cuda"
     """
     names = list(choices)
-    near = get_close_matches(given, names, n=1, cutoff=0.5)
+    near = get_close_matches(given.lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(names)}"
     return InputError(f"unknown {what} '{given}': {hint}")

@@ -131,8 +131,9 @@ def score_folder(learner: Learner, folder: Path, match: Path | None) -> dict[str
     new = [name for name in tested.class_names if name not in names]
     discovered = sum(learner.novel_per_step)
     if len(new) > discovered:
-        known = f"{discovered} were discovered" if discovered else "the model has discovered none"
-        raise InputError(f"{folder} has {len(new)} classes that had no labels ({', '.join(new[:3])} …), but {known}")
+        found = f"{discovered} were discovered" if discovered else "the model has discovered none"
+        some = ", ".join(new[:3]) + (", …" if len(new) > 3 else "")
+        raise InputError(f"{folder} has {len(new)} classes that had no labels ({some}), but {found}: leave some out")
     ids = {name: index for index, name in enumerate((*names, *new))}
     true = _ids_by_name(tested, ids)
     outputs = learner.outputs(tested)

@@ -28,6 +28,20 @@ from hoarfrost.training.loop import Entry, Observer
 
 Record = dict[str, Any]
 
+FILES = frozenset(
+    {
+        "config.json",
+        "metrics.json",
+        "log.jsonl",
+        "model",
+        "report.html",
+        "tensorboard",
+        "unfinished",
+        ".config.json.part",
+    }
+)
+"""what a run folder may hold"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
@@ -38,10 +52,13 @@ class RunConfig:
     class_order: Literal["natural", "seeded"]
     learner: Config
 
+    kind: Literal["run", "demo"] = "run"
+    """a demo replaces an earlier demo in its place"""
+
     def describe(self, train: ImageSet, test: ImageSet) -> dict[str, Any]:
         """The content of ``config.json``; the images are in it by their digests."""
         images = {"train": train.digest(), "test": test.digest()}
-        return {"format": store.FORMAT, "kind": "run", **to_json(self), "images": images}
+        return {"format": store.FORMAT, **to_json(self), "images": images}
 
 
 class Observers(Observer):
@@ -130,17 +147,32 @@ class Run:
 
     def open(self, content: dict[str, Any], *, resume: bool) -> bool:
         """Makes the folder, or goes on with it; True if all is done there. Refuses anything else in its place."""
-        config = self.out / "config.json"
-        if store.is_free(self.out):
-            self.out.mkdir(parents=True, exist_ok=True)
-            store.write_json(config, content)
+        store.check_place(self.out)
+        store.recover_folder(self.out)
+        kind = None if store.is_free(self.out) else self._kind()
+        replaces = kind == content["kind"] == "demo" and not resume
+        if kind is None or replaces:
+            with store.replaced_folder(self.out) as new:
+                store.write_json(new / "config.json", content)
             return False
-        if not config.is_file():
-            raise InputError(f"{self.out} already holds something else: choose another --out")
         if not resume:
-            raise InputError(f"{self.out} already holds a run: --resume goes on with it, or choose another --out")
+            raise InputError(f"{self.out} already holds a {kind}: --resume goes on with it, or choose another --out")
         store.check_same(self.out, content)
         return (self.out / "metrics.json").exists()
+
+    def _kind(self) -> str:
+        """What is in the folder, a run or a demo; refuses anything else, and a demo with foreign files."""
+        config = self.out / "config.json"
+        kind = store.read_json(config, "run folder").get("kind") if config.is_file() else None
+        strangers = [] if not self.out.is_dir() else [p for p in self.out.iterdir() if p.name not in FILES]
+        if kind not in ("run", "demo") or (kind == "demo" and strangers):
+            raise InputError(f"{self.out} already holds something else: choose another --out")
+        return str(kind)
+
+    def abandon(self) -> None:
+        """Removes a run that failed before its first epoch was saved, so that it stands in nobody's way."""
+        if not any(self.unfinished.glob("stage-*")):
+            shutil.rmtree(self.out, ignore_errors=True)
 
     def stage_folder(self, index: int) -> Path:
         """The model folder of a finished stage."""
@@ -186,13 +218,17 @@ def run(
     learner = Learner.from_config(config.learner, device)
     if records:
         learner = Learner.load(folder.stage_folder(len(records) - 1), device)
-    for step in scenario.steps[len(records) :]:
-        assignment = assignment_of(records, scenario)
-        watchers = [Watch(learner, scenario, step, assignment), folder.log, observer or Observer()]
-        learner.learn(step, observer=Observers(watchers), checkpoint=folder.checkpoint(step.index))
-        record = score(learner, scenario, step, assignment)
-        folder.finish_stage(learner, step.index, record)
-        records.append(record)
+    try:
+        for step in scenario.steps[len(records) :]:
+            assignment = assignment_of(records, scenario)
+            watchers = [Watch(learner, scenario, step, assignment), folder.log, observer or Observer()]
+            learner.learn(step, observer=Observers(watchers), checkpoint=folder.checkpoint(step.index))
+            record = score(learner, scenario, step, assignment)
+            folder.finish_stage(learner, step.index, record)
+            records.append(record)
+    except Exception:
+        folder.abandon()
+        raise
     return _finish(config, folder, learner, scenario, records)
 
 

@@ -27,6 +27,9 @@ def write_bytes(path: Path, content: bytes) -> None:
     try:
         part.write_bytes(content)
         part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         part.unlink(missing_ok=True)
         raise
@@ -41,20 +44,25 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     """Reads a JSON object; ``what`` names it in the error."""
     try:
         content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise InputError(f"{path.parent} is no {what}: it has no {path.name}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, NotADirectoryError, IsADirectoryError):
-        raise InputError(f"{path} is damaged: it is not JSON") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{path.parent} is no {what}: it has no {path.name}; check the path") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, IsADirectoryError):
+        raise damaged(path, "it is not JSON") from None
     if not isinstance(content, dict):
-        raise InputError(f"{path} is damaged: it is not a JSON object")
+        raise damaged(path, "it is not a JSON object")
     return content
+
+
+def damaged(path: Path, reason: str) -> InputError:
+    """The error for a file or a folder that is not what was written there."""
+    return InputError(f"{path} is damaged ({reason}): restore it from a copy, or make it again")
 
 
 def check_format(content: Mapping[str, Any], path: Path) -> None:
     """Refuses a folder that a newer hoarfrost wrote."""
     version = content.get("format")
-    if not isinstance(version, int):
-        raise InputError(f"{path} has no format version: it was not written by hoarfrost")
+    if not isinstance(version, int) or version < 1:
+        raise InputError(f"{path} has no format version, so that hoarfrost did not write it: check the path")
     if version > FORMAT:
         raise InputError(f"{path} has format {version}; this hoarfrost reads up to {FORMAT}: update hoarfrost")
 
@@ -82,6 +90,17 @@ def differences(before: Any, after: Any, where: str = "") -> list[str]:
     return [] if before == after else [f"{where} is {json.dumps(before)} there and {json.dumps(after)} now"]
 
 
+def check_place(path: Path) -> None:
+    """Refuses a place below which no folder can be made."""
+    if not str(path) or path == Path():
+        raise InputError("--out does not name a folder: choose a name for it")
+    for parent in path.absolute().parents:
+        if parent.exists():
+            if not parent.is_dir():
+                raise InputError(f"{path} cannot be made, since {parent} is not a folder: choose another --out")
+            return
+
+
 def is_free(path: Path) -> bool:
     """Whether nothing is there, or an empty folder."""
     return not path.exists() or (path.is_dir() and not any(path.iterdir()))
@@ -102,9 +121,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safe_open(path, framework="pt") as file:
             return {key: file.get_tensor(key) for key in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except FileNotFoundError:
-        raise InputError(f"{path.parent} is incomplete: it has no {path.name}") from None
+        raise damaged(path.parent, f"it has no {path.name}") from None
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} is damaged: {error}") from None
+        raise damaged(path, str(error)) from None
 
 
 @contextmanager
@@ -131,6 +150,8 @@ def replaced_folder(target: Path) -> Iterator[Path]:
 def recover_folder(target: Path) -> None:
     """Puts the earlier folder back where a process was killed between the two renames of a replacement."""
     target = target.absolute()
+    if not target.name:
+        return
     old = _beside(target, "old")
     if old.exists() and not target.exists():
         old.rename(target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import os
 import sys
 import warnings
@@ -66,6 +67,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if verb is not None and verb not in parsers:
         near = get_close_matches(verb, parsers, n=1)
         parser.error(f"unknown verb '{verb}'" + (f": did you mean '{near[0]}'?" if near else ""))
+    if verb is not None:
+        options = parsers[verb]._option_string_actions
+        given = [word for word in arguments[arguments.index(verb) :] if word.startswith("--") and word != "--"]
+        if strange := [word for word in given if word.split("=")[0] not in options]:
+            parsers[verb].refuse_unknown(strange)
     parsed, extras = parser.parse_known_args(arguments)
     if parsed.verb is None:
         if extras:
@@ -79,7 +85,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code: 0, or 2 for input that cannot be used."""
-    parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not stop anything
+            stream.reconfigure(errors="backslashreplace")
+    parsed = parse(sys.argv[1:] if arguments is None else list(arguments))
+    resumable = "resume" in parsed
     warnings.showwarning = lambda message, *_, **__: _warn(str(message))
     try:
         code: int = VERBS[parsed.verb].main(parsed)
@@ -92,12 +102,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        place = f" ({error.filename})" if error.filename else ""
+        place = f" for {error.filename}" if error.filename else ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return _refuse(f"there is no room left on the disk{place}: free some, then go on with --resume")
-        return _refuse(f"{error.strerror or error}{place}")
+            then = ", then go on with --resume" if resumable else ""
+            return _refuse(f"there is no room on the disk{place}: free some{then}")
+        return _refuse(f"{error.strerror or error}{place}: check the path and its permissions")
     except KeyboardInterrupt:
-        print("\nhoarfrost: interrupted; --resume goes on from the last finished epoch", file=sys.stderr)
+        then = "; --resume goes on from the last finished epoch" if resumable else ""
+        print(f"\nhoarfrost: interrupted{then}", file=sys.stderr)
         return 130
 
 

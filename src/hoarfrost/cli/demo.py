@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from pathlib import Path
 
 from hoarfrost.cli import options, run
@@ -31,19 +30,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Runs it and prints the table."""
     out = Path(args.out)
-    if not args.resume and is_demo(out):
-        shutil.rmtree(out)
-    content = run.execute(args, out)
+    content = run.execute(args, out, kind="demo")
     return options.answer(args, content, run.describe(content, out))
-
-
-def is_demo(out: Path) -> bool:
-    """Whether a folder holds a run on the digits, and so may be replaced."""
-    from hoarfrost import store
-    from hoarfrost.errors import InputError
-
-    try:
-        content = store.read_json(out / "config.json", "run folder")
-    except InputError:
-        return False
-    return content.get("kind") == "run" and content.get("dataset") == "digits" and content.get("split") == "5-5"

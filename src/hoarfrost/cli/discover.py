@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--novel", type=int, required=True, metavar="N", help="how many new classes there are")
     parser.add_argument("--out", required=True, metavar="MODEL2", help="the model folder to write")
     parser.add_argument(
-        "--epochs", type=int, metavar="N", help="how often every image is seen; ramps and drops are scaled"
+        "--epochs", type=options.positive, metavar="N", help="how often every image is seen; ramps and drops are scaled"
     )
     options.add_learning(parser, seed=None)
     options.add_running(parser)
@@ -42,7 +42,7 @@ def main(args: argparse.Namespace) -> int:
     check_novel(args.novel)
     model, out = Path(args.model), Path(args.out)
     learner = Learner.load(model, args.device)
-    learner.config = options.configured(learner.config, args, discover_epochs=args.epochs)
+    learner.reconfigure(options.configured(learner.config, args, discover_epochs=args.epochs))
     images = learner.prepare(Path(args.images))
     check_novel(args.novel, len(images))
     content = {
@@ -53,24 +53,19 @@ def main(args: argparse.Namespace) -> int:
         "config": to_json(learner.config),
         "images": images.digest(),
     }
-    unfinished = work.begin(out, content, resume=args.resume)
-    if unfinished is None:
+    if work.is_done(out, content, resume=args.resume):
         learner = Learner.load(out, args.device)
     else:
-        log = LogFile(unfinished / "log.jsonl")
-        with Following() as progress:
+        with work.workspace(out, content, resume=args.resume) as unfinished, Following() as progress:
+            log = LogFile(unfinished / "log.jsonl")
             learner.discover(
                 images,
                 args.novel,
                 observer=Observers([log, progress]),
                 checkpoint=store.CheckpointFile(unfinished / work.CHECKPOINT),
             )
-
-        def write(folder: Path) -> None:
-            learner.write_into(folder)
-            write_report(folder / "report.html", discovery_report(learner, images, log.entries()))
-
-        work.finish(unfinished, out, write)
+            learner.write_into(unfinished)
+            write_report(unfinished / "report.html", discovery_report(learner, images, log.entries()))
     names = learner.class_names
     counts = np.bincount(learner.predict(images), minlength=len(names)).tolist()
     found = dict(zip(names[-args.novel :], counts[-args.novel :], strict=True))

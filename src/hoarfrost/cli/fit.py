@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--image-size", type=int, metavar="PX", help="side to which images are resized (default: from the images)"
     )
-    parser.add_argument("--epochs", type=int, metavar="N", help="how often every image is seen")
+    parser.add_argument("--epochs", type=options.positive, metavar="N", help="how often every image is seen")
     options.add_learning(parser)
     options.add_running(parser)
 
@@ -52,18 +52,17 @@ def main(args: argparse.Namespace) -> int:
     images = read_images(Path(args.images), labelled=True, size=config.image_size)
     config = resolve(config, images, device)
     content = {"format": store.FORMAT, "kind": "fit", "config": to_json(config), "images": images.digest()}
-    unfinished = work.begin(out, content, resume=args.resume)
-    if unfinished is None:
+    if work.is_done(out, content, resume=args.resume):
         learner = Learner.load(out, args.device)
     else:
         learner = Learner.from_config(config, args.device)
-        with Following() as progress:
+        with work.workspace(out, content, resume=args.resume) as unfinished, Following() as progress:
             learner.fit(
                 images,
                 observer=Observers([LogFile(unfinished / "log.jsonl"), progress]),
                 checkpoint=store.CheckpointFile(unfinished / work.CHECKPOINT),
             )
-        work.finish(unfinished, out, learner.write_into)
+            learner.write_into(unfinished)
     summary = {
         "model": str(out),
         "images": len(images),

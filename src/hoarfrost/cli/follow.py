@@ -24,7 +24,7 @@ class Lines(Observer):
     """One line an epoch, with the time left in the stage."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+        self.stream: TextIO | None = stream
         self.epochs = self.first = 0
         self.started = 0.0
 
@@ -38,7 +38,11 @@ class Lines(Observer):
         left = (time.perf_counter() - self.started) / (done - self.first) * (self.epochs - done)
         terms = "  ".join(f"{name} {value:.3f}" for name, value in entry["terms"].items())
         line = f"{stage_name(entry['stage'])}  epoch {done}/{self.epochs}  loss {entry['loss']:.3f}  {terms}"
-        print(f"{line}  {left:.0f} s left", file=self.stream, flush=True)
+        try:
+            if self.stream is not None:
+                print(f"{line}  {left:.0f} s left", file=self.stream, flush=True)
+        except OSError:  # nobody reads it any more, which is no reason to stop
+            self.stream = None
 
 
 class Bars(Observer):
@@ -104,7 +108,11 @@ class TensorBoard(Observer):
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise InputError("--tensorboard needs the package: pip install 'hoarfrost[tensorboard]'") from None
-        self.writer = SummaryWriter(str(folder))
+        self.folder, self.kind = folder, SummaryWriter
+
+    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
+        """Begins to write: not before, since the run folder is not there yet."""
+        self.writer: Any = self.kind(str(self.folder))
 
     def epoch_done(self, entry: Entry, network: Network) -> None:
         """One point a curve."""

@@ -5,15 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from hoarfrost.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from hoarfrost.config import Config
 
 MODES = ("natural", "seeded")
+
+
+def positive(text: str) -> int:
+    """A whole number above 0, for argparse."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' must be a whole number above 0")
+    return value
 
 
 def add_running(parser: argparse.ArgumentParser, *, resume: bool = True) -> None:
@@ -59,11 +67,10 @@ def configured(
     from dataclasses import replace
 
     from hoarfrost.config import override, parse_setting
-    from hoarfrost.models.backbones import BACKBONES
+    from hoarfrost.models.backbones import get_shape
 
     if getattr(args, "backbone", "auto") != "auto":
-        if args.backbone not in BACKBONES:
-            raise unknown("backbone", args.backbone, BACKBONES)
+        get_shape(args.backbone)
         config = replace(config, backbone=args.backbone)
     if args.seed is not None:
         config = replace(config, seed=args.seed)
@@ -72,13 +79,6 @@ def configured(
     if discover_epochs is not None:
         config = config.with_discover_epochs(discover_epochs)
     return override(config, dict(parse_setting(text) for text in args.settings))
-
-
-def require_out(args: argparse.Namespace) -> Path:
-    """The place of the result."""
-    if not args.out:
-        raise InputError("--out is missing: say where the result goes")
-    return Path(args.out)
 
 
 def answer(args: argparse.Namespace, content: dict[str, Any], text: str) -> int:

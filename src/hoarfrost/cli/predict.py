@@ -32,8 +32,12 @@ def main(args: argparse.Namespace) -> int:
     from hoarfrost.errors import InputError
     from hoarfrost.training.learner import Learner
 
-    if args.out and Path(args.out).exists():
-        raise InputError(f"{args.out} already exists: choose another --out")
+    if args.out is not None:
+        store.check_place(Path(args.out))
+        if Path(args.out).exists():
+            raise InputError(f"{args.out} already exists: choose another --out")
+        if not Path(args.out).parent.is_dir():
+            raise InputError(f"there is no folder {Path(args.out).parent}: make it, or choose another --out")
     learner = Learner.load(args.model, args.device)
     images = learner.prepare(Path(args.images))
     probabilities = learner.predict_proba(images)
@@ -48,6 +52,6 @@ def main(args: argparse.Namespace) -> int:
     writer.writeheader()
     writer.writerows(rows)
     if args.out:
-        store.write_bytes(Path(args.out), buffer.getvalue().encode())
+        store.write_bytes(Path(args.out), buffer.getvalue().encode(errors="surrogateescape"))
     text = f"{args.out}: {len(rows)} images" if args.out else buffer.getvalue().rstrip("\n")
     return options.answer(args, {"model": str(args.model), "predictions": rows}, text)

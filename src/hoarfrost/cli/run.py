@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hoarfrost.cli import options
 from hoarfrost.errors import InputError
@@ -29,8 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="the run folder")
     options.add_method(parser)
-    parser.add_argument("--epochs", type=int, metavar="N", help="epochs of each discovery; ramps and drops are scaled")
-    parser.add_argument("--fit-epochs", type=int, metavar="N", help="epochs of stage one")
+    parser.add_argument(
+        "--epochs", type=options.positive, metavar="N", help="epochs of each discovery; ramps and drops are scaled"
+    )
+    parser.add_argument("--fit-epochs", type=options.positive, metavar="N", help="epochs of stage one")
     parser.add_argument("--tensorboard", action="store_true", help="log for TensorBoard too, in DIR/tensorboard")
     options.add_learning(parser)
     options.add_running(parser)
@@ -50,7 +52,7 @@ def describe(content: dict[str, Any], out: Path) -> str:
     return f"{score_table(content)}\nreport: {out / 'report.html'}"
 
 
-def execute(args: argparse.Namespace, out: Path) -> dict[str, Any]:
+def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"] = "run") -> dict[str, Any]:
     """The run itself, followed on standard error."""
     from hoarfrost.cli.follow import Following, TensorBoard
     from hoarfrost.data.datasets import load_dataset
@@ -76,7 +78,7 @@ def execute(args: argparse.Namespace, out: Path) -> dict[str, Any]:
     train, test = load_dataset(args.dataset, Path(args.data), download=args.download, size=config.image_size)
     parse_split(split, len(train.class_names))
     config = resolve(config, train, device)
-    run_config = RunConfig(dataset=args.dataset, split=split, class_order=args.class_order, learner=config)
+    run_config = RunConfig(dataset=args.dataset, split=split, class_order=args.class_order, learner=config, kind=kind)
     with Following() as progress:
         observers: list[Observer] = [progress]
         if getattr(args, "tensorboard", False):

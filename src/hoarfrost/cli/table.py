@@ -54,5 +54,5 @@ def score_table(metrics: Mapping[str, Any]) -> str:
         )
     head = f"{metrics['method']} on {metrics['dataset']}, split {metrics['split']}, seed {metrics['seed']}"
     stage_one = f"stage one: {number(metrics['stage_one'])} on its classes; {metrics['seconds']['total']:.0f} s in all"
-    foot = "Percent of the test images. Old, New, All and their harmonic mean HM are of the joint head (docs/protocol.md)."
+    foot = "Percent of the test images. Old, New, All and harmonic mean HM are of the joint head: docs/protocol.md."
     return f"{head}\n{stage_one}\n\n{align(rows)}\n\n{foot}"

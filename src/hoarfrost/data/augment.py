@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from hoarfrost.errors import require
+
 Border = Literal["zero", "reflect"]
 
 
@@ -27,6 +29,14 @@ class Augment:
     """No change: the base of the augmentations."""
 
     kind: ClassVar[str] = "none"
+
+    def __post_init__(self) -> None:
+        for name in ("pad", "rotate", "shift", "scale", "flip"):
+            value = getattr(self, name, 0)
+            require(value >= 0, f"{name} of {self.kind} must not be below 0, as {value} is")
+        for name in ("flip", "scale"):
+            value = getattr(self, name, 0)
+            require(value <= 1, f"{name} of {self.kind} must not be above 1, as {value} is")
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """uint8 ``(B, H, W, C)`` to float ``(B, C, H, W)`` in 0..1."""
@@ -95,6 +105,11 @@ class ResizedCrop(Augment):
     area: tuple[float, float] = (0.5, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 < self.area[0] <= self.area[1] <= 1, f"area must rise within 0 and 1, unlike {self.area}")
+        require(0 < self.ratio[0] <= self.ratio[1], f"ratio must rise from above 0, unlike {self.ratio}")
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Area uniform, ratio log-uniform, the place uniform among those inside the image."""

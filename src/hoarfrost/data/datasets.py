@@ -73,7 +73,7 @@ def _locate(name: str, data: Path, *, download: bool) -> Path:
     if data.is_dir() and dataset.marker in (data.name, data.resolve().name):
         return data
     if not download:
-        command = f"hoarfrost run --dataset {name} --data {shlex.quote(str(data))} --download"
+        command = f"hoarfrost run --dataset {name} --data {shlex.quote(str(data))} --out runs/{name} --download"
         raise InputError(f"{name} is not in {data}: fetch it with: {command}")
     _fetch(name, dataset, folder)
     return folder

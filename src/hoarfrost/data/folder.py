@@ -94,6 +94,7 @@ def read_folder(
     classes: list[PurePosixPath] = []
     if labelled:
         classes, loose = _list_folder(root, PurePosixPath())
+        _check_names(root, classes)
         found = [path for name in classes for path in _find_files(root, name)]
     else:
         found = _find_files(root, PurePosixPath())
@@ -126,6 +127,15 @@ def _check_folder(root: Path) -> None:
         raise InputError(f"there is no folder {root}: check the path")
     if not is_folder:
         raise InputError(f"{root} is a file, not a folder: give the folder that holds the images")
+
+
+def _check_names(root: Path, classes: list[PurePosixPath]) -> None:
+    """Class names go into files and reports, so they have to be text."""
+    for name in classes:
+        try:
+            str(name).encode()
+        except UnicodeEncodeError:
+            raise InputError(f"the class folder {str(name)!r} in {root} has no UTF-8 name: give it another") from None
 
 
 def _check_any(root: Path, headers: dict[PurePosixPath, Header], left_out: LeftOut, *, labelled: bool) -> None:

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from hoarfrost.errors import require
 from hoarfrost.losses import functional as F
 
 Need = Literal["second view", "teacher", "replay"]
@@ -62,6 +63,13 @@ class Term(ABC):
     weight: float = 1.0
     ramp: int = 0
     """epochs over which the weight rises; 0 for none"""
+
+    def __post_init__(self) -> None:
+        for name in ("weight", "ramp"):
+            require(getattr(self, name) >= 0, f"{name} of {self.kind} must not be below 0, as {getattr(self, name)} is")
+        for name in ("top_k", "per_class", "temperature"):
+            value = getattr(self, name, 1)
+            require(value > 0, f"{name} of {self.kind} must be above 0, not {value}")
 
     @abstractmethod
     def loss(self, inputs: LossInputs) -> Tensor:

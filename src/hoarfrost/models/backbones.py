@@ -43,6 +43,11 @@ class Shape:
     stem_stride: Literal[1, 2] = 1
     """2 halves the image at once: a quarter of the work"""
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the stem and the stages."""
+        return ("stem", *(f"stage{number}" for number in range(1, len(self.widths) + 1)))
+
 
 class Backbone(nn.Module):
     """A stem and stages, named ``stem``, ``stage1``, ``stage2`` ...; the features are the last stage's average."""
@@ -84,8 +89,13 @@ BACKBONES: dict[str, Shape] = {
 }
 
 
-def build_backbone(name: str, channels: int) -> Backbone:
-    """A backbone with PyTorch's default initialisation."""
+def get_shape(name: str) -> Shape:
+    """The shape of a backbone's name."""
     if name not in BACKBONES:
         raise unknown("backbone", name, BACKBONES)
-    return Backbone(BACKBONES[name], channels)
+    return BACKBONES[name]
+
+
+def build_backbone(name: str, channels: int) -> Backbone:
+    """A backbone with PyTorch's default initialisation."""
+    return Backbone(get_shape(name), channels)

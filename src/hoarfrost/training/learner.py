@@ -18,17 +18,22 @@ from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageFiles, ImageSet, as_images, default_size, encode_labels, fit_to
 from hoarfrost.data.sources import ImageSource, Normaliser, plain_batches
 from hoarfrost.errors import InputError, unknown
-from hoarfrost.losses.terms import CrossEntropy, Replay
+from hoarfrost.losses.terms import Replay
 from hoarfrost.memory import ClassStatistics, Rehearsal
 from hoarfrost.methods import get_method
-from hoarfrost.models.backbones import BACKBONES, build_backbone
+from hoarfrost.models.backbones import build_backbone, get_shape
 from hoarfrost.models.network import Network, grow
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import seeded
-from hoarfrost.training.loop import Checkpoint, Observer, train
+from hoarfrost.training.loop import Checkpoint, Observer, train, unbounded
 from hoarfrost.training.objective import Objective, choose_trained
 from hoarfrost.training.runtime import Runtime
+
+FILES = frozenset(
+    {"model.json", "weights.safetensors", "prototypes.safetensors", "config.json", "log.jsonl", "report.html"}
+)
+"""what a model folder may hold"""
 
 Images = ArrayLike | ImageSet | str | Path
 """uint8 arrays (N, H, W) or (N, H, W, C), an ImageSet, a folder of images or an .npz file"""
@@ -76,8 +81,7 @@ class Learner:
     ) -> None:
         config = get_recipe(recipe).config(get_method(method), seed)
         if backbone != "auto":
-            if backbone not in BACKBONES:
-                raise unknown("backbone", backbone, BACKBONES)
+            get_shape(backbone)
             config = replace(config, backbone=backbone)
         self._begin(override(config, settings or {}), device)
 
@@ -119,6 +123,14 @@ class Learner:
         """The number of classes that each discovery added."""
         return self.network.novel_per_step
 
+    def reconfigure(self, config: Config) -> None:
+        """Changes the settings of discoveries to come; what the model is built on stays."""
+        for name in ("backbone", "image_size", "mean", "std"):
+            if getattr(config, name) != getattr(self.config, name):
+                raise InputError(f"{name} cannot be changed, since the model was built with it: leave it as it is")
+        check_frozen(config, config.backbone)
+        self.config = config
+
     def learn(self, step: Step, *, observer: Observer | None = None, checkpoint: Checkpoint | None = None) -> Learner:
         """Fits step 0 of a scenario, discovers in a later one."""
         if step.index == 0:
@@ -140,7 +152,7 @@ class Learner:
         with seeded(config.seed, "network"):
             network = Network(build_backbone(config.backbone, labelled.shape[2]), classes)
         network = self._placed(network)
-        terms = (CrossEntropy(),)
+        terms = config.method.stage_one
         choose_trained(network, frozen=(), terms=terms)
         objective = Objective(network, terms=terms).to(self.runtime.device)
         source = ImageSource(
@@ -162,9 +174,9 @@ class Learner:
             checkpoint=checkpoint,
         )
         self.config = config
+        self._statistics = self._statistics_of(network, labelled, torch.from_numpy(labelled.labels), classes)
         self._network = network
         self.class_names = labelled.class_names
-        self._statistics = self._statistics_of(network, labelled, torch.from_numpy(labelled.labels), classes)
         return self
 
     def discover(
@@ -260,8 +272,10 @@ class Learner:
     def save(self, folder: str | Path) -> None:
         """Writes the model folder as a whole; an earlier model there is replaced, anything else refused."""
         target = Path(folder)
-        if target.exists() and not (target / "model.json").is_file() and (not target.is_dir() or any(target.iterdir())):
-            raise InputError(f"{target} holds something that is not a model: choose another place")
+        if not store.is_free(target):
+            strangers = [] if not target.is_dir() else [p for p in target.iterdir() if p.name not in FILES]
+            if strangers or not (target / "model.json").is_file():
+                raise InputError(f"{target} holds something that is not a model: choose another place")
         with store.replaced_folder(target) as new:
             self.write_into(new)
 
@@ -290,7 +304,9 @@ class Learner:
         path = Path(folder)
         store.recover_folder(path)
         if not path.exists():
-            raise InputError(f"there is no model folder {path}")
+            raise InputError(f"there is no model folder {path}: check the path")
+        if not (path / "model.json").exists() and (path / "model" / "model.json").exists():
+            raise InputError(f"{path} is a run folder, no model folder: give its model, {path / 'model'}")
         content = store.read_json(path / "model.json", "model folder")
         store.check_format(content, path)
         weights, _ = store.read_tensors(path / "weights.safetensors")
@@ -300,12 +316,16 @@ class Learner:
             network = Network(build_backbone(content["backbone"], content["channels"]), content["heads"]["known"])
             for novel in content["heads"]["novel"]:
                 network = grow(network, novel)
+            if found := _mismatches(network, weights):
+                raise store.damaged(path, f"weights.safetensors does not fit model.json at {found[0]}")
             network.load_state_dict(weights)
             learner.class_names = tuple(content["class_names"])
             learner._statistics = ClassStatistics(prototypes["mean"], prototypes["variance"], prototypes["count"])
-        except (KeyError, TypeError, RuntimeError) as error:
-            reason = str(error).splitlines()[0]
-            raise InputError(f"{path} is damaged: its files do not belong together ({reason})") from None
+        except (KeyError, TypeError, RuntimeError, IndexError) as error:
+            raise store.damaged(path, f"{type(error).__name__}: {error}") from None
+        except InputError as error:
+            raise error if str(path) in str(error) else store.damaged(path, str(error)) from None
+        _check_whole(path, learner, network)
         learner._network = learner._placed(network)
         return learner
 
@@ -349,7 +369,11 @@ class Learner:
     def _statistics_of(self, network: Network, images: ImageSet, labels: torch.Tensor, classes: int) -> ClassStatistics:
         features = self.outputs(images, network, features=True).features
         assert features is not None
-        return ClassStatistics.of(torch.from_numpy(features), labels, classes)
+        statistics = ClassStatistics.of(torch.from_numpy(features), labels, classes)
+        if not (statistics.mean.isfinite().all() and statistics.variance.isfinite().all()):
+            stage = len(network.novel)
+            raise unbounded(stage, self.config.discover if stage else self.config.fit)
+        return statistics
 
 
 def resolve(config: Config, images: ImageSet, device: torch.device) -> Config:
@@ -364,14 +388,45 @@ def resolve(config: Config, images: ImageSet, device: torch.device) -> Config:
     backbone = config.backbone
     if backbone == "auto":
         backbone = "small" if device.type == "cpu" or size < 24 else "resnet18"
+    check_frozen(config, backbone)
     return replace(config, image_size=size, mean=mean, std=std, backbone=backbone)
+
+
+def _mismatches(network: Network, weights: Mapping[str, torch.Tensor]) -> list[str]:
+    """Names of tensors that are missing, too many, or of another shape."""
+    expected = network.state_dict()
+    names = sorted(expected.keys() | weights.keys())
+    return [n for n in names if n not in expected or n not in weights or expected[n].shape != weights[n].shape]
+
+
+def _check_whole(path: Path, learner: Learner, network: Network) -> None:
+    """Refuses a model folder whose files do not belong together."""
+    config, statistics = learner.config, learner.statistics
+    problems = {
+        "class_names do not fit the heads": len(learner.class_names) != network.classes,
+        "image_size is missing": config.image_size is None,
+        "mean is missing": config.mean is None,
+        "std does not fit mean": config.mean is not None and len(config.std or ()) != len(config.mean),
+        "prototypes do not fit the heads": statistics.mean.shape != (network.classes, network.backbone.features),
+    }
+    for problem, found in problems.items():
+        if found:
+            raise store.damaged(path, problem)
+
+
+def check_frozen(config: Config, backbone: str) -> None:
+    """Refuses parts to freeze that the backbone does not have."""
+    parts = get_shape(backbone).parts
+    for part in config.method.frozen:
+        if part not in parts:
+            raise unknown("part of the backbone", part, parts)
 
 
 def check_novel(novel: int, images: int | None = None) -> None:
     """Refuses a number of new classes that cannot be."""
     if isinstance(novel, bool) or not isinstance(novel, int | np.integer) or novel < 1:
         raise InputError(f"the number of new classes must be 1 or more, not {novel}")
-    if images is not None and images < novel:
+    if images is not None and images < max(novel, 2):
         raise InputError(f"{images} images cannot hold {novel} new classes: give more images or a smaller number")
 
 

@@ -82,8 +82,11 @@ def train(
             stepper.step()
             sums += torch.cat([statistics, hits[None]])
             observer.batch_done()
-        entry = _entry(objective, source, sums.tolist())  # the epoch's only wait for the device
-        entry = {"stage": stage, "epoch": epoch, **entry}
+        healthy = torch.stack([parameter.detach().isfinite().all() for parameter in trained.values()]).all()
+        *values, finite = torch.cat([sums, healthy[None]]).tolist()  # the epoch's only wait for the device
+        entry = {"stage": stage, "epoch": epoch, **_entry(objective, source, values)}
+        if not finite or not math.isfinite(entry["loss"]):
+            raise unbounded(stage, schedule)
         entry |= {"learning_rate": schedule.learning_rate_at(epoch), "seconds": time.perf_counter() - started}
         observer.epoch_done(entry, objective.student)
         objective.train()
@@ -91,13 +94,17 @@ def train(
             checkpoint.save(epoch + 1, _state(objective.student, optimizer, trained))
 
 
+def unbounded(stage: int, schedule: Schedule) -> InputError:
+    """The error for numbers that became too large, or none at all."""
+    key, lower = "fit" if stage == 0 else "discover", schedule.learning_rate / 10
+    return InputError(
+        f"the training left all bounds: lower the learning rate, as with --set {key}.learning_rate={lower:g}"
+    )
+
+
 def _entry(objective: Objective, source: ImageSource, sums: list[float]) -> Entry:
     *values, hits = (value / len(source) for value in sums)
     loss, *losses = values
-    if not math.isfinite(loss):
-        raise InputError(
-            f"the loss became {loss}: lower the learning rate, for example with --set fit.learning_rate=0.01"
-        )
     entry: Entry = {"loss": loss, "terms": dict(zip(objective.statistics[1:], losses, strict=True))}
     if source.labels is not None:
         entry["train_accuracy"] = 100 * hits / source.batch_size

@@ -19,7 +19,7 @@ def resolve_device(name: str) -> torch.device:
     if name == "cpu":
         return torch.device("cpu")
     if not re.fullmatch(r"cuda(:\d+)?", name):
-        raise unknown("device", name, ["auto", "cpu", "cuda", "cuda:0"])
+        raise unknown("device", "cuda" if name.lower() == "gpu" else name, ["auto", "cpu", "cuda", "cuda:0"])
     if not torch.cuda.is_available():
         raise InputError(f"device '{name}' is not available: this PyTorch sees no GPU; use --device cpu")
     device = torch.device(name)

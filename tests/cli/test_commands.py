@@ -1,0 +1,207 @@
+"""The commands as a newcomer meets them, on real files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from hoarfrost.cli import VERBS, main
+
+SHORT = ["--epochs", "1", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Digits as PNG files: ``known`` by class, ``unsorted`` without, ``checked`` by class."""
+    root = tmp_path_factory.mktemp("digits")
+    digits = load_digits()
+    images = (digits.images * 255 / 16).round().astype(np.uint8)
+    for index in range(0, len(images), 9):
+        label = int(digits.target[index])
+        folders = ["checked"] if index % 2 else (["known"] if label < 5 else ["unsorted", "truth"])
+        for name in folders:
+            folder = root / name / ("" if name == "unsorted" else f"digit {label}")
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(images[index]).save(folder / f"{index}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def models(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fitted and a discovered model; the labelled images are deleted in between."""
+    root = tmp_path_factory.mktemp("models")
+    known = shutil.copytree(folders / "known", root / "known")
+    assert main(["fit", str(known), "--out", str(root / "fitted"), *SHORT]) == 0
+    shutil.rmtree(known)
+    discover = ["discover", str(root / "fitted"), str(folders / "unsorted"), "--novel", "5"]
+    assert main([*discover, "--out", str(root / "discovered"), *SHORT]) == 0
+    return root
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    """Standard output of a command with --json, which must be one object and nothing else."""
+    capsys.readouterr()
+    assert main([*arguments, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert isinstance(content, dict)
+    return content
+
+
+def test_fit_then_discover_without_the_labelled_images(models: Path) -> None:
+    model = json.loads((models / "discovered" / "model.json").read_text())
+    assert model["heads"] == {"known": 5, "novel": [5]}
+    assert model["class_names"] == [f"digit {n}" for n in range(5)] + [f"new-{n}" for n in range(1, 6)]
+    assert (
+        "<svg" in (models / "discovered" / "report.html").read_text()
+        or "data:image" in (models / "discovered" / "report.html").read_text()
+    )
+    assert sorted(path.name for path in models.iterdir()) == ["discovered", "fitted"]
+
+
+def test_predict_prints_a_row_an_image(models: Path, folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["predict", str(models / "discovered"), str(folders / "checked"), "--device", "cpu"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == "path,class,probability,kind"
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert {row["path"] for row in rows} == {str(path) for path in (folders / "checked").rglob("*.png")}
+    for row in rows:
+        assert row["kind"] == ("new" if row["class"].startswith("new-") else "old")
+        assert 0.1 <= float(row["probability"]) <= 1
+
+
+def test_predict_into_a_file(models: Path, folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "out.csv"
+    command = ["predict", str(models / "fitted"), str(folders / "checked"), "--device", "cpu", "--out", str(target)]
+    assert main(command) == 0
+    assert target.read_text().startswith("path,class,probability,kind\n")
+    assert "old" in target.read_text()
+    assert main(command) == 2  # what is there is not overwritten
+
+
+def test_evaluate_scores_both_protocols(models: Path, folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checked, truth = str(folders / "checked"), str(folders / "truth")
+    content = answer(capsys, "evaluate", str(models / "discovered"), checked, "--match", truth, "--device", "cpu")
+    assert (content["known"], content["novel"], content["matched_on"]) == (5, 5, truth)
+    assert set(content["joint"]) == {"old", "new", "all", "hm"}
+    assert set(content["original_rt"]) == {"old", "new", "all"}
+    assert content["original_rt"]["all"] >= content["joint"]["all"]
+    alone = answer(capsys, "evaluate", str(models / "discovered"), checked, "--device", "cpu")
+    assert alone["matched_on"] == checked
+
+
+def test_evaluate_a_model_that_discovered_nothing(
+    models: Path, folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(5):
+        shutil.copytree(folders / "checked" / f"digit {number}", tmp_path / f"digit {number}")
+    content = answer(capsys, "evaluate", str(models / "fitted"), str(tmp_path), "--device", "cpu")
+    assert content["original_rt"] is None
+    assert content["joint"]["new"] is None
+    assert content["joint"]["old"] == content["joint"]["all"]
+
+
+def test_resume_of_finished_models_ends_well(models: Path, folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.read_bytes() for path in models.rglob("*") if path.is_file()}
+    discover = ["discover", str(models / "fitted"), str(folders / "unsorted"), "--novel", "5"]
+    assert main([*discover, "--out", str(models / "discovered"), *SHORT, "--resume"]) == 0
+    assert {path: path.read_bytes() for path in models.rglob("*") if path.is_file()} == before
+
+
+def test_a_second_discovery(models: Path, folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "third"
+    content = answer(
+        capsys,
+        "discover",
+        str(models / "discovered"),
+        str(folders / "unsorted"),
+        "--novel",
+        "2",
+        "--out",
+        str(out),
+        *SHORT,
+    )
+    assert list(content["new"]) == ["new-6", "new-7"]
+    assert json.loads((out / "model.json").read_text())["heads"] == {"known": 5, "novel": [5, 2]}
+
+
+def test_run_on_a_folder(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ["--dataset", "folder", "--data", str(folders / "checked"), "--split", "4-3-3", "--class-order", "seeded"]
+    content = answer(capsys, "run", *data, "--out", str(tmp_path / "run"), "--fit-epochs", "1", "--tensorboard", *SHORT)
+    assert content == json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert [step["known"] for step in content["steps"]] == [4, 7]
+    assert any((tmp_path / "run" / "tensorboard").iterdir())
+
+
+def test_demo_replaces_its_own_earlier_run_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "demo"
+    short = ["--out", str(out), "--device", "cpu", "--set", "fit.epochs=1", "--set", "discover.epochs=1"]
+    assert main(["demo", *short]) == 0
+    assert "Old" in capsys.readouterr().out.splitlines()[-5]
+    content = answer(capsys, "demo", *short, "--seed", "1")
+    assert content["seed"] == 1
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "config.json").write_text('{"mine": true}')
+    assert main(["demo", "--out", str(foreign)]) == 2
+    assert (foreign / "config.json").read_text() == '{"mine": true}'
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_fits_a_screen(verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit) as stopped:
+        main([verb, "--help"])
+    assert stopped.value.code == 0
+    assert len(capsys.readouterr().out.splitlines()) <= 40
+
+
+def test_importing_and_asking_for_help_does_not_import_torch() -> None:
+    code = "import sys, hoarfrost.cli; hoarfrost.cli.build_parser(); print({'torch', 'numpy'} & set(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "set()"
+
+
+def test_the_public_names_arrive_when_they_are_used() -> None:
+    code = (
+        "from hoarfrost import Learner, ImageSet, InputError, build_scenario; import sys; print('torch' in sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.split() == ["True"]
+
+
+@pytest.mark.parametrize(("dataset", "split"), [("cifar10", "5-5"), ("cifar100", "80-20")])
+def test_a_short_run_on_real_files(
+    dataset: str, split: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The official layouts through the real readers; a few hundred images on the CPU."""
+    data = os.environ.get("HOARFROST_DATA")
+    if data is None:
+        pytest.skip("HOARFROST_DATA does not name a folder with cifar-10-batches-py and cifar-100-python")
+    from hoarfrost.config import override
+    from hoarfrost.data.datasets import load_dataset
+    from hoarfrost.experiment import RunConfig, run
+    from hoarfrost.methods import FROST
+    from hoarfrost.recipes import RECIPES
+
+    train, test = load_dataset(dataset, Path(data))
+    assert (len(train), len(test), train.shape) == (50_000, 10_000, (32, 32, 3))
+    rng = np.random.default_rng(0)
+    few, tested = train.take(rng.choice(50_000, 300)), test.take(rng.choice(10_000, 100))
+    settings = {"backbone": "small", "fit.epochs": 1, "fit.drops": [], "discover.epochs": 1, "discover.drops": []}
+    config = override(RECIPES[dataset].config(FROST, seed=0), settings)
+    run_config = RunConfig(dataset=dataset, split=split, class_order="natural", learner=config)
+    metrics = run(run_config, few, tested, out=tmp_path / "run", device="cpu")
+    assert metrics["steps"][0]["novel"] == int(split.split("-")[1])

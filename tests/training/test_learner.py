@@ -1,0 +1,199 @@
+"""The learner as people use it from Python: arrays, image sets and folders in; ids, names and folders out."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from hoarfrost import InputError, Learner
+from hoarfrost.data.images import ImageSet
+from hoarfrost.losses.terms import CrossEntropy
+from hoarfrost.methods import FROST
+from hoarfrost.training.learner import channel_statistics, new_names, resolve
+
+TINY: dict[str, Any] = {"fit.epochs": 2, "fit.drops": [], "discover.epochs": 2, "discover.drops": []}
+
+
+def little(count: int = 24, side: int = 12, channels: int | None = None, seed: int = 0) -> np.ndarray[Any, Any]:
+    shape = (count, side, side) if channels is None else (count, side, side, channels)
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def tiny(**options: Any) -> Learner:
+    return Learner(device="cpu", settings={**TINY, **options.pop("settings", {})}, **options)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Learner:
+    return tiny(seed=3).fit(little(), ["b", "a", "c"] * 8)
+
+
+@pytest.fixture
+def learner(fitted: Learner, tmp_path: Path) -> Learner:
+    """A fresh copy each time."""
+    fitted.save(tmp_path / "fresh")
+    return Learner.load(tmp_path / "fresh", device="cpu")
+
+
+def test_ids_follow_the_sorted_order_of_names(fitted: Learner) -> None:
+    assert fitted.class_names == ("a", "b", "c")
+    assert set(fitted.predict(little()).tolist()) <= {0, 1, 2}
+
+
+def test_arguments_work_by_position() -> None:
+    learner = Learner("frost-without-st", "small", 7)
+    assert (learner.config.method.name, learner.config.backbone, learner.config.seed) == (
+        "frost-without-st",
+        "small",
+        7,
+    )
+
+
+def test_fit_and_discover_return_the_learner(learner: Learner) -> None:
+    assert learner.discover(little(seed=1), novel=2) is learner
+    assert learner.class_names == ("a", "b", "c", "new-1", "new-2")
+    assert learner.discover(little(seed=2), 1).class_names[-1] == "new-3"
+    assert learner.predict_proba(little()).shape == (24, 6)
+    assert learner.novel_per_step == (2, 1)
+
+
+def test_numbers_as_labels_sort_as_numbers() -> None:
+    assert tiny().fit(little(), [10, 9, 2] * 8).class_names == ("2", "9", "10")
+
+
+@pytest.mark.parametrize("channels", [None, 1, 3, 4])
+def test_gray_and_colour(channels: int | None) -> None:
+    learner = tiny().fit(little(channels=channels), [0, 1] * 12)
+    assert learner.channels == (3 if channels in (3, 4) else 1)
+    # Other sizes and channels are converted to the model's.
+    assert learner.predict(little(5, side=20, channels=3)).shape == (5,)
+    assert learner.predict(little(5, side=9)).shape == (5,)
+
+
+def test_what_the_images_decide() -> None:
+    config = resolve(Learner(device="cpu").config, ImageSet(little(10, side=28)[..., None]), torch.device("cpu"))
+    assert (config.image_size, config.backbone) == (32, "small")
+    config = resolve(config, ImageSet(little(10, side=28)[..., None]), torch.device("cuda"))
+    assert config.backbone == "small"  # once decided it stays
+    assert (
+        resolve(Learner().config, ImageSet(little(4, side=28)[..., None]), torch.device("cuda")).backbone == "resnet18"
+    )
+
+
+def test_channel_statistics_against_floating_point() -> None:
+    pixels = little(7, channels=3)
+    mean, std = channel_statistics(ImageSet(pixels))
+    assert mean == pytest.approx((pixels / 255).mean(axis=(0, 1, 2)))
+    assert std == pytest.approx((pixels / 255).std(axis=(0, 1, 2)))
+
+
+def test_a_constant_image_can_be_normalised() -> None:
+    _, std = channel_statistics(ImageSet(np.full((4, 8, 8, 1), 7, dtype=np.uint8)))
+    assert std[0] > 0
+
+
+def test_discovery_after_the_labelled_images_are_gone(tmp_path: Path) -> None:
+    folder = tmp_path / "known"
+    for index, image in enumerate(little(16, seed=1)):
+        path = folder / ("cat" if index % 2 else "dog") / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(path)
+    tiny().fit(folder).save(tmp_path / "model")
+    shutil.rmtree(folder)
+    learner = Learner.load(tmp_path / "model", device="cpu").discover(little(seed=2), novel=2)
+    assert learner.class_names == ("cat", "dog", "new-1", "new-2")
+
+
+def test_a_model_folder_holds_no_image_and_no_pickle(learner: Learner, tmp_path: Path) -> None:
+    learner.save(tmp_path / "model")
+    names = sorted(path.name for path in (tmp_path / "model").iterdir())
+    assert names == ["model.json", "prototypes.safetensors", "weights.safetensors"]
+    prototypes = load_file(tmp_path / "model" / "prototypes.safetensors")
+    assert {name: tuple(tensor.shape) for name, tensor in prototypes.items()} == {
+        "mean": (3, 64),
+        "variance": (3, 64),
+        "count": (3,),
+    }
+
+
+def test_loading_and_discovering_is_the_same_as_going_on(fitted: Learner, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "model")
+    first, second = (Learner.load(tmp_path / "model", device="cpu").discover(little(seed=4), 2) for _ in range(2))
+    for name, tensor in first.network.state_dict().items():
+        assert torch.equal(tensor, second.network.state_dict()[name])
+
+
+def test_saving_again_replaces_the_model_alone(learner: Learner, tmp_path: Path) -> None:
+    learner.save(tmp_path / "model")
+    learner.discover(little(seed=2), 2).save(tmp_path / "model")
+    assert Learner.load(tmp_path / "model", device="cpu").class_names[-1] == "new-2"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="not a model"):
+        learner.save(tmp_path / "other")
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.tex"]
+
+
+def test_a_failed_discovery_leaves_the_learner_as_it_was(learner: Learner) -> None:
+    before = learner.predict_proba(little())
+    with pytest.raises(InputError, match="24 images cannot hold 25"):
+        learner.discover(little(), 25)
+    assert np.array_equal(learner.predict_proba(little()), before)
+    assert learner.class_names == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("novel", [0, -1, True, 1.5, "2"])
+def test_numbers_of_new_classes_that_cannot_be(learner: Learner, novel: Any) -> None:
+    with pytest.raises(InputError, match="1 or more"):
+        learner.discover(little(), novel)
+
+
+def test_other_types_are_refused_with_the_line_that_converts() -> None:
+    with pytest.raises(TypeError, match="astype"):
+        tiny().fit(little().astype(np.float32) / 255, [0, 1] * 12)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (little(), [0, 1] * 11, "22"),
+        (little(), None, "labels"),
+        (little(), [1] * 24, "class"),
+        (little(side=4), [0, 1] * 12, "8"),
+        (little()[0, 0], [0, 1] * 6, "shape"),
+    ],
+)
+def test_bad_labels_and_images(images: Any, labels: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        tiny().fit(images, labels)
+
+
+def test_before_fit_there_is_nothing_to_predict_with() -> None:
+    with pytest.raises(InputError, match="fit first"):
+        tiny().predict(little())
+    with pytest.raises(InputError, match="fit first"):
+        tiny().discover(little(), 2)
+
+
+def test_stage_one_is_data_too() -> None:
+    assert FROST.stage_one == (CrossEntropy(),)
+    halved = tiny(settings={"method.stage_one.cross-entropy.class_mean": True})
+    assert halved.config.method.stage_one == (CrossEntropy(class_mean=True),)
+
+
+def test_names_of_discovered_classes_are_free() -> None:
+    assert new_names((), 2) == ("new-1", "new-2")
+    assert new_names(("new-1", "new-3"), 3) == ("new-2", "new-4", "new-5")
+
+
+@pytest.mark.parametrize("views", ["together", "separate"])
+def test_views_in_one_pass_or_two(views: str) -> None:
+    learner = tiny(settings={"views": views}).fit(little(), [0, 1] * 12).discover(little(seed=1), 2)
+    assert learner.network.classes == 4

@@ -1,0 +1,133 @@
+"""The objective against its parts, and which parameters it leaves alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hoarfrost.losses.functional import sigmoid_rampup
+from hoarfrost.losses.terms import Consistency, CrossEntropy, FeatureDistillation, Pairwise, Replay, SelfTraining, Term
+from hoarfrost.memory import ClassStatistics, Rehearsal
+from hoarfrost.models.backbones import build_backbone
+from hoarfrost.models.network import Network, grow
+from hoarfrost.training.objective import Objective, choose_trained
+
+FROST: tuple[Term, ...] = (
+    Pairwise(weight=1.0, top_k=3),
+    Consistency(weight=5.0, ramp=10),
+    SelfTraining(weight=0.1, ramp=10),
+    Replay(weight=1.0, per_class=2),
+    FeatureDistillation(weight=10.0),
+)
+
+
+@pytest.fixture
+def teacher() -> Network:
+    torch.manual_seed(0)
+    return Network(build_backbone("small", 1), 3)
+
+
+def objective_of(teacher: Network, terms: tuple[Term, ...], *, together: bool = True) -> Objective:
+    statistics = ClassStatistics.of(torch.rand(30, 64), torch.arange(30) % 3, 3)
+    replay = next((term for term in terms if isinstance(term, Replay)), None)
+    rehearsal = None if replay is None else Rehearsal(statistics, replay, torch.device("cpu"))
+    objective = Objective(grow(teacher, 2), terms=terms, teacher=teacher, rehearsal=rehearsal, views_together=together)
+    objective.train()
+    return objective
+
+
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(5)
+
+
+def test_the_loss_is_the_weighted_sum_of_the_terms(teacher: Network) -> None:
+    objective, images = objective_of(teacher, FROST), torch.rand(12, 1, 16, 16)
+    objective.set_epoch(4)
+    total, statistics, _ = objective(images, None, generator())
+    weights = [term.weight * sigmoid_rampup(4, term.ramp) for term in FROST]
+    inputs = objective.inputs(images, None, generator())
+    values = [term.loss(inputs).item() for term in FROST]
+    assert total.item() == pytest.approx(sum(w * v for w, v in zip(weights, values, strict=True)), rel=1e-5)
+    assert statistics[1:].tolist() == pytest.approx(values, rel=1e-4)
+    assert objective.statistics == ("loss", *(term.kind for term in FROST))
+
+
+def test_inputs_are_what_their_names_say(teacher: Network) -> None:
+    objective, images = objective_of(teacher, FROST), torch.rand(12, 1, 16, 16)
+    inputs = objective.inputs(images, None, generator())
+    student = objective.student
+    features = student(images)
+    assert inputs.known == 3
+    assert torch.allclose(inputs.features, features[:6])
+    assert torch.allclose(inputs.joint, student.joint(features[:6]))
+    assert inputs.novel_second is not None
+    assert torch.allclose(inputs.novel_second, student.novel[-1](features[6:]))
+    assert inputs.teacher_features is not None
+    assert torch.allclose(inputs.teacher_features, teacher(images[:6]))
+    assert not inputs.teacher_features.requires_grad
+    assert inputs.labels is None
+
+
+def test_views_apart_have_batch_statistics_of_their_own(teacher: Network) -> None:
+    objective, images = objective_of(teacher, FROST, together=False), torch.rand(12, 1, 16, 16)
+    inputs = objective.inputs(images, None, generator())
+    assert torch.allclose(inputs.features, objective.student(images[:6]), atol=1e-6)
+    assert not torch.allclose(inputs.features, objective.student(images)[:6], atol=1e-6)
+
+
+def test_the_teacher_stays_as_it_is(teacher: Network) -> None:
+    objective = objective_of(teacher, FROST)
+    before = {name: tensor.clone() for name, tensor in teacher.state_dict().items()}
+    assert not teacher.training
+    assert objective.student.training
+    objective.set_epoch(0)
+    loss, _, _ = objective(torch.rand(12, 1, 16, 16), None, generator())
+    torch.autograd.backward(loss)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in teacher.state_dict().items())
+
+
+def test_what_no_term_needs_is_not_computed(teacher: Network) -> None:
+    objective = objective_of(teacher, (SelfTraining(), Replay(weight=0.0), FeatureDistillation(weight=0.0)))
+    assert objective.views == 1
+    inputs = objective.inputs(torch.rand(6, 1, 16, 16), None, generator())
+    assert inputs.teacher_features is None
+    assert inputs.replay_joint is None
+    assert inputs.novel_second is None
+
+
+@pytest.mark.parametrize(
+    ("terms", "joint", "novel"),
+    [
+        (FROST, True, True),
+        ((Pairwise(), Consistency()), False, True),
+        ((CrossEntropy(),), True, False),
+    ],
+)
+def test_only_heads_with_a_loss_are_trained(
+    terms: tuple[Term, ...], joint: bool, novel: bool, teacher: Network
+) -> None:
+    student = grow(grow(teacher, 2), 2)
+    choose_trained(student, frozen=("stem", "stage1"), terms=terms)
+    trained = {name for name, parameter in student.named_parameters() if parameter.requires_grad}
+    assert ("joint.weight" in trained, "novel.1.weight" in trained) == (joint, novel)
+    assert "novel.0.weight" not in trained
+    assert not any(name.startswith(("backbone.stem", "backbone.stages.stage1")) for name in trained)
+    assert any(name.startswith("backbone.stages.stage2") for name in trained)
+
+
+def test_replay_does_not_reach_the_backbone(teacher: Network) -> None:
+    objective = objective_of(teacher, (Replay(per_class=2),))
+    objective.set_epoch(0)
+    loss, _, _ = objective(torch.rand(6, 1, 16, 16), None, generator())
+    torch.autograd.backward(loss)
+    assert all(parameter.grad is None for parameter in objective.student.backbone.parameters())
+    assert objective.student.joint.weight.grad is not None
+
+
+def test_hits_count_right_labels(teacher: Network) -> None:
+    objective = Objective(teacher, terms=(CrossEntropy(),))
+    objective.set_epoch(0)
+    images = torch.rand(8, 1, 16, 16)
+    labels = teacher.train().joint(teacher(images)).argmax(dim=1)
+    _, _, hits = objective(images, labels, generator())
+    assert hits.item() == 8
