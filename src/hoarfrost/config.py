@@ -58,7 +58,7 @@ class Schedule:
         >>> Schedule(epochs=200, drops=(170,)).shortened(100).drops
         (85,)
         """
-        drops = tuple(round(drop * epochs / self.epochs) for drop in self.drops)
+        drops = tuple(max(1, round(drop * epochs / self.epochs)) for drop in self.drops)
         return replace(self, epochs=epochs, drops=drops)
 
 

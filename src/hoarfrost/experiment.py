@@ -362,7 +362,7 @@ def joint_norms(learner: Learner) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def samples(
-    learner: Learner, images_of_step: Mapping[int, ImageSet], names: Sequence[str], *, count: int = 10
+    learner: Learner, images_of_step: Mapping[int, ImageSet], names: Sequence[str], *, count: int = 16
 ) -> dict[str, np.ndarray[Any, np.dtype[np.uint8]]]:
     """For each class of those discovery steps (from 1) the training images that the joint head is surest of."""
     found: dict[str, np.ndarray[Any, np.dtype[np.uint8]]] = {}

@@ -400,9 +400,8 @@ class TestDownload:
         data = tmp_path / "my data"
         with pytest.raises(InputError) as caught:
             load_dataset("cifar10", data)
-        assert str(caught.value) == (
-            f"cifar10 is not in {data}: fetch it with: hoarfrost run --dataset cifar10 --data '{data}' --download"
-        )
+        command = f"hoarfrost run --dataset cifar10 --data '{data}' --out runs/cifar10 --download"
+        assert str(caught.value) == f"cifar10 is not in {data}: fetch it with: {command}"
         assert not data.exists()
 
     def test_tar(self, tmp_path: Path, site: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:

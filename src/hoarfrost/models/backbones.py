@@ -73,7 +73,8 @@ class Backbone(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """``(B, C, H, W)`` to ``(B, features)``, never negative."""
         out: Tensor = self.stages(self.stem(x))
-        return out.mean(dim=(2, 3))
+        # In single precision also under autocast: features are compared with each other and kept as statistics.
+        return out.mean(dim=(2, 3), dtype=torch.float32)
 
     def part(self, name: str) -> nn.Module:
         """The stem or a stage by its name."""

@@ -1,0 +1,53 @@
+"""The README keeps its word."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hoarfrost.cli import parse
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    short = 'seed=0, settings={"fit.epochs": 1, "fit.drops": [], "discover.epochs": 1, "discover.drops": []})'
+    exec(compile(code.replace("seed=0)", short), "README.md", "exec"), {})
+    assert "('0', '1', '2', '3', '4', 'new-1'" in capsys.readouterr().out
+    assert (tmp_path / "model" / "model.json").exists()
+
+
+def test_its_commands_are_commands() -> None:
+    commands = re.findall(r"^hoarfrost (.*?)(?: {3,}.*| > .*)?$", README, flags=re.MULTILINE)
+    assert len(commands) == 8
+    for command in commands:
+        assert parse(command.split()).verb in command
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text()
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", text) + re.findall(r'src="([^"]+)"', text)
+    for target in targets:
+        if not target.startswith("http"):
+            assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+def test_the_architecture_names_files_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = {
+        name
+        for cell in re.findall(r"^\| (`.*?) \|", text, flags=re.MULTILINE)
+        for name in re.findall(r"`([^`]+)`", cell)
+    }
+    package = ROOT / "src" / "hoarfrost"
+    assert len(named) > 15
+    for name in named:
+        assert (package / name).exists() or list(package.rglob(name)), name
+    modules = {path.name for path in package.glob("*.py")} - {"__init__.py", "__main__.py", "errors.py"}
+    assert modules <= named
