@@ -26,8 +26,9 @@ from hoarfrost.methods import FROST
 from hoarfrost.models.network import Network
 from hoarfrost.recipes import RECIPES
 from hoarfrost.scenario import build_scenario
-from hoarfrost.training.learner import Learner, resolve
-from hoarfrost.training.loop import Entry, Observer
+from hoarfrost.training.learner import Learner
+from hoarfrost.training.observers import Entry, Observer
+from hoarfrost.training.resolve import resolve
 
 from .conftest import TINY
 

@@ -15,7 +15,7 @@ from hoarfrost.methods import FROST, METHODS, get_method
 from hoarfrost.models.network import Network
 from hoarfrost.scenario import Scenario
 from hoarfrost.training.learner import Learner
-from hoarfrost.training.loop import Entry, Observer
+from hoarfrost.training.observers import Entry, Observer
 
 from .conftest import TINY
 
@@ -57,7 +57,7 @@ def test_losses_are_finite(course: Course) -> None:
 def test_heads_grow(course: Course) -> None:
     assert [len(state["joint.bias"]) for state in course.states] == [4, 7, 10]
     assert course.learner.novel_per_step == (3, 3)
-    assert len(course.learner.statistics) == len(course.learner.class_names) == 10
+    assert len(course.learner.model.statistics) == len(course.learner.class_names) == 10
 
 
 def test_frozen_parameters_stay_bit_for_bit(course: Course) -> None:
@@ -98,7 +98,7 @@ def test_saved_and_loaded_it_predicts_the_same(course: Course, three_steps: Scen
     test = three_steps.truths[-1].test
     assert np.array_equal(loaded.predict_proba(test), course.learner.predict_proba(test))
     assert loaded.config == course.learner.config
-    assert torch.equal(loaded.statistics.mean, course.learner.statistics.mean)
+    assert torch.equal(loaded.model.statistics.mean, course.learner.model.statistics.mean)
 
 
 def test_probabilities_cover_all_classes(course: Course, three_steps: Scenario) -> None:

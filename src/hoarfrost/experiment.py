@@ -6,10 +6,9 @@ last epoch.
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,10 +20,10 @@ from hoarfrost.config import Config, to_json
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
 from hoarfrost.models.network import Network
-from hoarfrost.report.data import ReportData
+from hoarfrost.report.gather import report_data, write_report
 from hoarfrost.scenario import Scenario, Step, build_scenario
 from hoarfrost.training.learner import Learner
-from hoarfrost.training.loop import Entry, Observer
+from hoarfrost.training.observers import Entry, LogFile, Observer, Observers
 
 Record = dict[str, Any]
 
@@ -59,55 +58,6 @@ class RunConfig:
         """The content of ``config.json``; the images are in it by their digests."""
         images = {"train": train.digest(), "test": test.digest()}
         return {"format": store.FORMAT, **to_json(self), "images": images}
-
-
-class Observers(Observer):
-    """Several observers, told one after the other."""
-
-    def __init__(self, observers: Sequence[Observer]) -> None:
-        self.observers = tuple(observers)
-
-    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
-        """Passes it on."""
-        for observer in self.observers:
-            observer.stage_started(stage, epochs=epochs, batches=batches, done=done)
-
-    def batch_done(self) -> None:
-        """Passes it on."""
-        for observer in self.observers:
-            observer.batch_done()
-
-    def epoch_done(self, entry: Entry, network: Network) -> None:
-        """Passes it on; what one adds to the entry the next ones see."""
-        for observer in self.observers:
-            observer.epoch_done(entry, network)
-
-
-class LogFile(Observer):
-    """``log.jsonl``: a line an epoch. Lines of epochs that are trained again are dropped first."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
-        """Keeps the lines up to where training goes on."""
-        kept = [line for line in self.entries() if (line["stage"], line["epoch"]) < (stage, done)]
-        store.write_bytes(self.path, "".join(json.dumps(line) + "\n" for line in kept).encode())
-
-    def epoch_done(self, entry: Entry, network: Network) -> None:
-        """Adds a line."""
-        with self.path.open("a") as file:
-            file.write(json.dumps(entry) + "\n")
-
-    def entries(self) -> list[Entry]:
-        """The lines so far; one that a kill cut short is left out."""
-        found = []
-        for line in self.path.read_text().splitlines() if self.path.exists() else []:
-            try:
-                found.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue
-        return found
 
 
 class Watch(Observer):
@@ -192,7 +142,7 @@ class Run:
     def finish_stage(self, learner: Learner, index: int, record: Record) -> None:
         """Keeps a stage's model and its record, both or none."""
         with store.replaced_folder(self.stage_folder(index)) as new:
-            learner.write_into(new)
+            learner.model.write_into(new)
             store.write_json(new / "record.json", record)
         self.checkpoint(index).path.unlink(missing_ok=True)
 
@@ -278,105 +228,9 @@ def _finish(
         "steps": [record["scores"] for record in records[1:]],
     }
     with store.replaced_folder(folder.out / "model") as new:
-        learner.write_into(new)
+        learner.model.write_into(new)
     assignment = assignment_of(records, scenario)
-    write_report(folder.out / "report.html", report_data(config, content, learner, scenario, assignment, log))
+    write_report(folder.out / "report.html", report_data(content, learner, scenario, assignment=assignment, log=log))
     store.write_json(folder.out / "metrics.json", content)
     shutil.rmtree(folder.unfinished, ignore_errors=True)
     return content
-
-
-def report_data(
-    config: RunConfig,
-    content: dict[str, Any],
-    learner: Learner,
-    scenario: Scenario,
-    assignment: evaluation.Assignment,
-    log: Sequence[Entry],
-) -> ReportData:
-    """What the report of a run shows."""
-    test = scenario.truths[-1].test
-    assert test.labels is not None
-    targets = metrics.relabel(test.labels, assignment.known, assignment.whole)
-    names = cluster_names(scenario.class_names, assignment)
-    seconds = content["seconds"]["total"]
-    return ReportData(
-        title=f"{config.learner.method.name} on {config.dataset}, {config.split}",
-        facts=(
-            ("method", config.learner.method.name),
-            ("data set", config.dataset),
-            ("classes a step", config.split),
-            ("seed", str(config.learner.seed)),
-            ("backbone", learner.config.backbone),
-            ("computed on", content["hardware"]),
-            ("time", f"{seconds:.0f} s"),
-        ),
-        metrics=content,
-        log=log,
-        class_names=names,
-        known=learner.known,
-        novel_per_step=learner.novel_per_step,
-        weight_norms=joint_norms(learner),
-        confusion=metrics.confusion_matrix(learner.predict(test), targets, learner.network.classes),
-        samples=samples(learner, {step.index: step.images for step in scenario.steps[1:]}, names),
-    )
-
-
-def discovery_report(learner: Learner, images: ImageSet, log: Sequence[Entry]) -> ReportData:
-    """What can be shown of a discovery without any truth."""
-    step = len(learner.novel_per_step)
-    return ReportData(
-        title=f"{learner.novel_per_step[-1]} new classes in {len(images)} images",
-        facts=(
-            ("method", learner.config.method.name),
-            ("discovery step", str(step)),
-            ("seed", str(learner.config.seed)),
-            ("backbone", learner.config.backbone),
-            ("computed on", learner.runtime.hardware),
-            ("time", f"{sum(line['seconds'] for line in log):.0f} s"),
-        ),
-        metrics=None,
-        log=log,
-        class_names=learner.class_names,
-        known=learner.known,
-        novel_per_step=learner.novel_per_step,
-        weight_norms=joint_norms(learner),
-        confusion=None,
-        samples=samples(learner, {step: images}, learner.class_names),
-    )
-
-
-def cluster_names(class_names: Sequence[str], assignment: evaluation.Assignment) -> tuple[str, ...]:
-    """The names of the joint head's outputs: a discovered one is called after the class that it was matched to."""
-    known = assignment.known
-    names = list(class_names)
-    for class_index, cluster in enumerate(assignment.whole):
-        names[known + cluster] = class_names[known + class_index]
-    return tuple(names)
-
-
-def joint_norms(learner: Learner) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """The length of the joint head's weight vector of each class."""
-    norms: np.ndarray[Any, np.dtype[np.float32]] = learner.network.joint.weight.detach().norm(dim=1).cpu().numpy()
-    return norms
-
-
-def samples(
-    learner: Learner, images_of_step: Mapping[int, ImageSet], names: Sequence[str], *, count: int = 16
-) -> dict[str, np.ndarray[Any, np.dtype[np.uint8]]]:
-    """For each class of those discovery steps (from 1) the training images that the joint head is surest of."""
-    found: dict[str, np.ndarray[Any, np.dtype[np.uint8]]] = {}
-    firsts = np.cumsum((learner.known, *learner.novel_per_step))
-    for step, images in images_of_step.items():
-        prepared = learner.prepare(images)
-        classes = range(firsts[step - 1], firsts[step])
-        chosen = evaluation.confident_images(learner.predict_proba(prepared), classes, count=count)
-        found |= {names[c]: prepared.pixels(positions) for c, positions in chosen.items() if len(positions)}
-    return found
-
-
-def write_report(path: Path, data: ReportData) -> None:
-    """Writes ``report.html`` as a whole."""
-    from hoarfrost.report.html import render
-
-    store.write_bytes(path, render(data).encode())

@@ -16,7 +16,8 @@ from hoarfrost import InputError, Learner
 from hoarfrost.data.images import ImageSet
 from hoarfrost.losses.terms import CrossEntropy
 from hoarfrost.methods import FROST
-from hoarfrost.training.learner import channel_statistics, new_names, resolve
+from hoarfrost.training.learner import new_names
+from hoarfrost.training.resolve import channel_statistics, resolve
 
 TINY: dict[str, Any] = {"fit.epochs": 2, "fit.drops": [], "discover.epochs": 2, "discover.drops": []}
 

@@ -35,9 +35,10 @@ def main(args: argparse.Namespace) -> int:
     from hoarfrost import store
     from hoarfrost.cli.follow import Following
     from hoarfrost.config import to_json
-    from hoarfrost.experiment import LogFile, Observers, discovery_report, write_report
+    from hoarfrost.report.gather import discovery_report, write_report
     from hoarfrost.training import work
     from hoarfrost.training.learner import Learner, check_novel
+    from hoarfrost.training.observers import LogFile, Observers
 
     check_novel(args.novel)
     model, out = Path(args.model), Path(args.out)
@@ -64,7 +65,7 @@ def main(args: argparse.Namespace) -> int:
                 observer=Observers([log, progress]),
                 checkpoint=store.CheckpointFile(unfinished / work.CHECKPOINT),
             )
-            learner.write_into(unfinished)
+            learner.model.write_into(unfinished)
             write_report(unfinished / "report.html", discovery_report(learner, images, log.entries()))
     names = learner.class_names
     counts = np.bincount(learner.predict(images), minlength=len(names)).tolist()

@@ -36,11 +36,12 @@ def main(args: argparse.Namespace) -> int:
     from hoarfrost.cli.follow import Following
     from hoarfrost.config import to_json
     from hoarfrost.data.datasets import read_images
-    from hoarfrost.experiment import LogFile, Observers
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
     from hoarfrost.training import work
-    from hoarfrost.training.learner import Learner, resolve
+    from hoarfrost.training.learner import Learner
+    from hoarfrost.training.observers import LogFile, Observers
+    from hoarfrost.training.resolve import resolve
     from hoarfrost.training.runtime import resolve_device
 
     out = Path(args.out)
@@ -62,7 +63,7 @@ def main(args: argparse.Namespace) -> int:
                 observer=Observers([LogFile(unfinished / "log.jsonl"), progress]),
                 checkpoint=store.CheckpointFile(unfinished / work.CHECKPOINT),
             )
-            learner.write_into(unfinished)
+            learner.model.write_into(unfinished)
     summary = {
         "model": str(out),
         "images": len(images),

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hoarfrost.errors import InputError
-from hoarfrost.training.loop import Entry, Observer
+from hoarfrost.training.observers import Entry, Observer
 
 if TYPE_CHECKING:
     from hoarfrost.models.network import Network

@@ -57,12 +57,12 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
     from hoarfrost.cli.follow import Following, TensorBoard
     from hoarfrost.data.datasets import load_dataset
     from hoarfrost.errors import unknown
-    from hoarfrost.experiment import Observers, RunConfig, run
+    from hoarfrost.experiment import RunConfig, run
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
     from hoarfrost.scenario import parse_split
-    from hoarfrost.training.learner import resolve
-    from hoarfrost.training.loop import Observer
+    from hoarfrost.training.observers import Observer, Observers
+    from hoarfrost.training.resolve import resolve
     from hoarfrost.training.runtime import resolve_device
 
     recipe, method = get_recipe(args.dataset), get_method(args.method)

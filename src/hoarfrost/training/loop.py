@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,23 +15,8 @@ from hoarfrost.errors import InputError
 from hoarfrost.models.network import Network
 from hoarfrost.seeding import generator as seeded_generator
 from hoarfrost.training.objective import Objective
+from hoarfrost.training.observers import Entry, Observer
 from hoarfrost.training.runtime import Runtime
-
-Entry = dict[str, Any]
-"""a line of ``log.jsonl``: stage, epoch, loss, terms, learning_rate, seconds, and what observers add"""
-
-
-class Observer:
-    """What wants to follow a training: progress bars, logs, scores. This one does nothing."""
-
-    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
-        """A stage begins, or goes on after ``done`` epochs."""
-
-    def batch_done(self) -> None:
-        """One step of the optimiser; called often, must not wait for the device."""
-
-    def epoch_done(self, entry: Entry, network: Network) -> None:
-        """An epoch has ended. ``network`` is the student, to look at and not to touch; ``entry`` may be added to."""
 
 
 class Checkpoint(Protocol):

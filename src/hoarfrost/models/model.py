@@ -1,0 +1,114 @@
+"""A model: all that stays of a stage, as one value in memory and as one folder on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+import hoarfrost
+from hoarfrost import store
+from hoarfrost.config import Config, from_json, to_json
+from hoarfrost.errors import InputError
+from hoarfrost.memory import ClassStatistics
+from hoarfrost.models.backbones import build_backbone
+from hoarfrost.models.network import Network, grow
+
+FILES = frozenset(
+    {"model.json", "weights.safetensors", "prototypes.safetensors", "config.json", "log.jsonl", "report.html"}
+)
+"""what a model folder may hold"""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network, what it remembers of each class, their names, and the settings it was made with."""
+
+    config: Config
+    network: Network
+    statistics: ClassStatistics
+    class_names: tuple[str, ...]
+
+    def write_into(self, folder: Path) -> None:
+        """Writes the files of a model into a folder that exists."""
+        statistics, network = self.statistics, self.network
+        store.write_tensors(folder / "weights.safetensors", network.state_dict())
+        store.write_tensors(
+            folder / "prototypes.safetensors",
+            {"mean": statistics.mean, "variance": statistics.variance, "count": statistics.count},
+        )
+        content = {
+            "format": store.FORMAT,
+            "hoarfrost": hoarfrost.__version__,
+            "backbone": self.config.backbone,
+            "channels": len(self.config.mean or ()),
+            "heads": {"known": network.known, "novel": list(network.novel_per_step)},
+            "class_names": list(self.class_names),
+            "config": to_json(self.config),
+        }
+        store.write_json(folder / "model.json", content)
+
+    def save(self, folder: Path) -> None:
+        """Writes the model folder as a whole; an earlier model there is replaced, anything else refused."""
+        if not store.is_free(folder):
+            strangers = [] if not folder.is_dir() else [path for path in folder.iterdir() if path.name not in FILES]
+            if strangers or not (folder / "model.json").is_file():
+                raise InputError(f"{folder} holds something that is not a model: choose another place")
+        with store.replaced_folder(folder) as new:
+            self.write_into(new)
+
+    @classmethod
+    def load(cls, folder: Path) -> Model:
+        """The model of a folder, checked as far as files can be."""
+        store.recover_folder(folder)
+        if not folder.exists():
+            raise InputError(f"there is no model folder {folder}: check the path")
+        if not (folder / "model.json").exists() and (folder / "model" / "model.json").exists():
+            raise InputError(f"{folder} is a run folder, no model folder: give its model, {folder / 'model'}")
+        content = store.read_json(folder / "model.json", "model folder")
+        store.check_format(content, folder)
+        weights, _ = store.read_tensors(folder / "weights.safetensors")
+        prototypes, _ = store.read_tensors(folder / "prototypes.safetensors")
+        try:
+            model = cls._assemble(content, weights, prototypes)
+        except KeyError as error:
+            raise store.damaged(folder, f"it lacks {error}") from None
+        except (TypeError, RuntimeError, IndexError) as error:
+            raise store.damaged(folder, str(error)) from None
+        except InputError as error:
+            raise store.damaged(folder, str(error)) from None
+        for problem, found in model._problems().items():
+            if found:
+                raise store.damaged(folder, problem)
+        return model
+
+    @classmethod
+    def _assemble(
+        cls, content: Mapping[str, Any], weights: Mapping[str, Tensor], prototypes: Mapping[str, Tensor]
+    ) -> Model:
+        config = from_json(Config, content["config"])
+        network = Network(build_backbone(content["backbone"], content["channels"]), content["heads"]["known"])
+        for novel in content["heads"]["novel"]:
+            network = grow(network, novel)
+        expected = network.state_dict()
+        for name in sorted(expected.keys() | weights.keys()):
+            if name not in expected or name not in weights or expected[name].shape != weights[name].shape:
+                raise InputError(f"weights.safetensors does not fit model.json at {name}")
+        network.load_state_dict(weights)
+        statistics = ClassStatistics(prototypes["mean"], prototypes["variance"], prototypes["count"])
+        return cls(config, network, statistics, tuple(content["class_names"]))
+
+    def _problems(self) -> dict[str, bool]:
+        """What can be wrong with files that do not belong together."""
+        config, network = self.config, self.network
+        return {
+            "class_names do not fit the heads": len(self.class_names) != network.classes,
+            "image_size is missing": config.image_size is None,
+            "mean is missing": config.mean is None,
+            "std does not fit mean": len(config.std or ()) != len(config.mean or ()),
+            "prototypes do not fit the heads": self.statistics.mean.shape
+            != (network.classes, network.backbone.features),
+        }

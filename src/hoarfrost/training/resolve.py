@@ -1,0 +1,59 @@
+"""What a configuration leaves open, decided by the images of stage one and by the device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from hoarfrost.config import Config
+from hoarfrost.data.images import ImageFiles, ImageSet, default_size, fit_to
+from hoarfrost.errors import unknown
+from hoarfrost.models.backbones import get_shape
+
+
+def resolve(config: Config, images: ImageSet, device: torch.device) -> Config:
+    """The configuration with nothing left open.
+
+    Without a choice of backbone, little images and CPUs get the small one.
+    """
+    size = config.image_size or default_size([min(images.shape[:2])])
+    mean, std = config.mean, config.std
+    if mean is None or std is None or len(mean) != images.shape[2]:
+        mean, std = channel_statistics(images)
+    backbone = config.backbone
+    if backbone == "auto":
+        backbone = "small" if device.type == "cpu" or size < 24 else "resnet18"
+    check_frozen(config, backbone)
+    return replace(config, image_size=size, mean=mean, std=std, backbone=backbone)
+
+
+def check_frozen(config: Config, backbone: str) -> None:
+    """Refuses parts to freeze that the backbone does not have."""
+    parts = get_shape(backbone).parts
+    for part in config.method.frozen:
+        if part not in parts:
+            raise unknown("part of the backbone", part, parts)
+
+
+def channel_statistics(images: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel, in 0..1, from at most 10,000 images evenly taken."""
+    chosen = np.linspace(0, len(images) - 1, min(len(images), 10_000)).astype(np.int64)
+    pixels = images.pixels(chosen).reshape(-1, images.shape[2])
+    # Counting the 256 values is exact and needs no copy in floating point.
+    counts = np.stack([np.bincount(channel, minlength=256) for channel in pixels.T]).astype(np.float64)
+    values = np.arange(256) / 255
+    mean = counts @ values / counts.sum(axis=1)
+    variance = counts @ values**2 / counts.sum(axis=1) - mean**2
+    std = np.sqrt(np.maximum(variance, 1e-6))
+    return tuple(mean.tolist()), tuple(std.tolist())
+
+
+def fitted(images: ImageSet, size: int, channels: int) -> ImageSet:
+    """The images in a model's size and channels; files stay on disk."""
+    if images.shape == (size, size, channels):
+        return images
+    if isinstance(images.images, ImageFiles):
+        return replace(images, images=replace(images.images, size=size, channels=channels))
+    return replace(images, images=fit_to(images.images, size, channels))
