@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
+from hoarfrost.data.arrays import MIN_SIDE
 from hoarfrost.data.augment import Augment, Crop
-from hoarfrost.data.images import MIN_SIDE
 from hoarfrost.errors import InputError, require, unknown
 from hoarfrost.losses.terms import CrossEntropy, Term
 

@@ -21,8 +21,9 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
+from hoarfrost.data.arrays import fit_to
 from hoarfrost.data.datasets import DATASETS, load_dataset, read_images, read_npz
-from hoarfrost.data.images import ImageSet, fit_to
+from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import DtypeError, InputError
 
 WORDNET_IDS = ("n01443537", "n01629819", "n01641577")

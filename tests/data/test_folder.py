@@ -12,8 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from hoarfrost.data.arrays import as_images, fit_to
 from hoarfrost.data.folder import read_folder
-from hoarfrost.data.images import ImageFiles, as_images, fit_to
+from hoarfrost.data.images import ImageFiles
 from hoarfrost.errors import InputError, SkippedFiles
 
 

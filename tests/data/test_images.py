@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from hoarfrost.data.images import ImageFiles, ImageSet, as_images, encode_labels, fit_to
+from hoarfrost.data.arrays import as_images, encode_labels, fit_to
+from hoarfrost.data.images import ImageFiles, ImageSet
 from hoarfrost.errors import DtypeError, InputError
 
 

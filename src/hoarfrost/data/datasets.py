@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tarfile
-import tempfile
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,8 +12,10 @@ from typing import TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from hoarfrost.data.arrays import Ids, Pixels, as_images, encode_labels, fit_to, with_channels
+from hoarfrost.data.download import fetch
 from hoarfrost.data.folder import looking_into, read_folder
-from hoarfrost.data.images import Ids, ImageFiles, ImageSet, Pixels, as_images, encode_labels, fit_to, with_channels
+from hoarfrost.data.images import ImageFiles, ImageSet
 from hoarfrost.data.unpickle import load_pickle
 from hoarfrost.errors import InputError, unknown
 
@@ -75,7 +74,7 @@ def _locate(name: str, data: Path, *, download: bool) -> Path:
     if not download:
         command = f"hoarfrost run --dataset {name} --data {shlex.quote(str(data))} --out runs/{name} --download"
         raise InputError(f"{name} is not in {data}: fetch it with: {command}")
-    _fetch(name, dataset, folder)
+    fetch(name, folder, url=dataset.url, md5=dataset.md5, archive=dataset.archive)
     return folder
 
 
@@ -321,37 +320,6 @@ def _naming(path: Path) -> Iterator[None]:
         yield
     except InputError as error:
         raise type(error)(f"{path}: {error}") from error
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Fetching
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def _fetch(name: str, dataset: Dataset, folder: Path) -> None:
-    """Download and unpack the archive of a data set as `folder`, which appears whole or not at all."""
-    import pooch
-
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
-            archive = pooch.retrieve(dataset.url, known_hash=f"md5:{dataset.md5}", fname=dataset.archive, path=scratch)
-            unpacked = Path(scratch) / "unpacked"
-            _unpack(Path(archive), unpacked)
-            (unpacked / dataset.marker).rename(folder)
-    except (OSError, ValueError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"could not fetch {name} from {dataset.url}: {reason}") from error
-
-
-def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack a .zip or .tar.gz; nothing can land outside the folder."""
-    if archive.suffix == ".zip":
-        with zipfile.ZipFile(archive) as members:
-            members.extractall(folder)  # drops drive letters, leading slashes and ".." by itself
-    else:
-        with tarfile.open(archive) as members:
-            members.extractall(folder, filter="data")
 
 
 DATASETS: dict[str, Dataset] = {

@@ -12,17 +12,8 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from hoarfrost.data.images import (
-    GRAY_MODES,
-    MIN_SIDE,
-    SIXTEEN_BIT_MODES,
-    ImageFiles,
-    ImageSet,
-    Pixels,
-    default_size,
-    load_readers,
-    refuse_mode,
-)
+from hoarfrost.data.arrays import MIN_SIDE, Pixels, default_size
+from hoarfrost.data.images import GRAY_MODES, SIXTEEN_BIT_MODES, ImageFiles, ImageSet, load_readers, refuse_mode
 from hoarfrost.errors import InputError, SkippedFiles
 
 NAMED = 3

@@ -12,9 +12,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from hoarfrost.config import Config, Schedule, override
+from hoarfrost.data.arrays import as_images, encode_labels, fit_to
 from hoarfrost.data.augment import Augment
 from hoarfrost.data.datasets import read_images
-from hoarfrost.data.images import ImageSet, as_images, encode_labels, fit_to
+from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser, plain_batches
 from hoarfrost.errors import InputError
 from hoarfrost.losses.terms import Replay

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from hoarfrost.config import Config
-from hoarfrost.data.images import ImageFiles, ImageSet, default_size, fit_to
+from hoarfrost.data.arrays import default_size, fit_to
+from hoarfrost.data.images import ImageFiles, ImageSet
 from hoarfrost.errors import unknown
 from hoarfrost.models.backbones import get_shape
 

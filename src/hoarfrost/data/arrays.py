@@ -1,0 +1,162 @@
+"""Arrays of images and labels as people have them, brought to uint8, one size and one number of channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hoarfrost.errors import DtypeError, InputError
+
+Pixels: TypeAlias = NDArray[np.uint8]
+Ids: TypeAlias = NDArray[np.int64]
+
+MIN_SIDE = 8
+"""Images with a shorter side hold too little to learn from; the embedded digits are just large enough."""
+
+DEFAULT_SIZES = (16, 64)
+"""The smallest and the largest side that is chosen when none is asked for."""
+
+CHUNK = 1024
+"""Images handled at once where a whole data set as wider integers, or decoded, would not fit in memory."""
+
+# The weights of ITU-R 601 in 16-bit fixed point, rounded as Pillow rounds them, so that both give the same gray.
+LUMINANCE = np.array([19595, 38470, 7471], dtype=np.uint32)
+
+
+def as_images(array: ArrayLike) -> Pixels:
+    """Check an array (N, H, W) or (N, H, W, C) and return it as uint8 (N, H, W, C) with C of 1 or 3.
+
+    An alpha channel is dropped. Nothing is converted in silence: another dtype is refused with the line that converts.
+
+    >>> as_images(np.zeros((2, 8, 8), dtype=np.uint8)).shape
+    (2, 8, 8, 1)
+    """
+    try:
+        images = array if isinstance(array, np.ndarray) else np.asarray(array)
+    except ValueError as error:  # nested lists of different lengths
+        raise InputError("the images differ in size: resize them to one size and stack them into one array") from error
+    if images.ndim not in (3, 4):
+        raise InputError(f"images need the shape (N, H, W) or (N, H, W, C), not {images.shape}")
+    if len(images) == 0:
+        raise InputError("there are no images in the array: give at least one")
+    if images.ndim == 3:
+        images = images[..., None]
+    if images.shape[-1] not in (1, 3, 4):
+        hint = ": move the channels last with images.transpose(0, 2, 3, 1)" if images.shape[1] in (1, 3, 4) else ""
+        raise InputError(f"images need 1 or 3 channels on the last axis, not the shape {images.shape}{hint}")
+    if min(images.shape[1:3]) < MIN_SIDE:
+        height, width = images.shape[1:3]
+        raise InputError(f"images of {width}x{height} pixels are too small: both sides need at least {MIN_SIDE}")
+    if images.dtype != np.uint8:
+        name = "images" if isinstance(array, np.ndarray) else "np.asarray(images)"
+        raise DtypeError(f"images must be uint8, not {images.dtype}: {_conversion(images, name)}")
+    return np.ascontiguousarray(images[..., :3]) if images.shape[-1] == 4 else images
+
+
+def _conversion(images: NDArray[np.generic], name: str) -> str:
+    """The line of numpy that turns `images`, known to the caller as `name`, into uint8."""
+    if images.dtype.kind == "b":
+        return f'convert them with {name}.astype("uint8") * 255'
+    if images.dtype.kind not in "iuf":
+        return "give the pixels as numbers from 0 to 255"
+    if not np.isfinite(images).all():
+        return "some pixels are not finite; replace them first with images = np.nan_to_num(images, posinf=0, neginf=0)"
+    low, high = images.min(), images.max()
+    if low >= 0 and images.dtype.kind == "f" and high <= 1:
+        return f'convert them with ({name} * 255).round().astype("uint8")'
+    if low >= 0 and images.dtype.kind in "iu" and high <= 255:
+        return f'convert them with {name}.astype("uint8")'
+    bottom = "0" if low >= 0 else f"{name}.min()"
+    return f'convert them with np.interp({name}, ({bottom}, {name}.max()), (0, 255)).round().astype("uint8")'
+
+
+def encode_labels(labels: ArrayLike, count: int) -> tuple[Ids, tuple[str, ...]]:
+    """Class ids (N,) and class names for `count` labels of any kind; ids follow the sorted order of the labels.
+
+    >>> encode_labels(["cat", "ant", "cat"], 3)
+    (array([1, 0, 1]), ('ant', 'cat'))
+    >>> encode_labels([10, 9, 10], 3)[1]
+    ('9', '10')
+    """
+    try:
+        values = np.asarray(labels)
+    except ValueError as error:  # nested lists of different lengths
+        raise InputError("labels must be one flat list with a name or a number for each image") from error
+    if values.ndim != 1:
+        raise InputError(f"labels must have one axis, not the shape {values.shape}: give one name or number an image")
+    if len(values) != count:
+        raise InputError(f"there are {len(values)} labels for {count} images: give one label for each image")
+    if missing := _count_missing(labels, values):
+        raise InputError(f"{missing} of {count} labels are missing (NaN or None): leave those images out")
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8")
+    try:
+        classes, ids = np.unique(values, return_inverse=True)
+    except TypeError as error:
+        raise InputError("labels of different kinds cannot be sorted: make all of them names or all numbers") from error
+    if len(classes) < 2:
+        raise InputError(f"the labels name only one class ('{classes[0]}'): at least two are needed")
+    return ids.astype(np.int64), tuple(str(name) for name in classes)
+
+
+def _count_missing(labels: ArrayLike, values: NDArray[np.generic]) -> int:
+    if values.dtype.kind in "fc":
+        return int(np.isnan(values).sum())
+    if values.dtype.kind in "OU" and not (isinstance(labels, np.ndarray) and values.dtype.kind == "U"):
+        # numpy turns a NaN among strings into the string "nan", so the labels are looked at as they were given.
+        return sum(label is None or label != label for label in labels)  # type: ignore[union-attr]
+    return 0
+
+
+def default_size(sides: Sequence[int]) -> int:
+    """The side to which images are resized when none is asked for, from the shorter side of each.
+
+    Their median, rounded up to a multiple of 8, within `DEFAULT_SIZES`.
+
+    >>> default_size([8]), default_size([28, 28, 500]), default_size([640])
+    (16, 32, 64)
+    """
+    smallest, largest = DEFAULT_SIZES
+    median = float(np.median(sides)) if len(sides) else smallest
+    return min(max(int(np.ceil(median / 8)) * 8, smallest), largest)
+
+
+def fit_to(images: Pixels, size: int, channels: int) -> Pixels:
+    """Convert uint8 (N, H, W, C) to (N, size, size, channels); no copy where nothing changes.
+
+    Every reader uses this one function, so that a file and the array it was made from give the same pixels.
+    """
+    return _resized(with_channels(images, channels), size)
+
+
+def with_channels(images: Pixels, channels: int) -> Pixels:
+    """Convert (N, H, W, C) to (N, H, W, channels): gray is repeated into RGB, RGB becomes its luminance."""
+    if channels not in (1, 3):
+        raise InputError(f"images have 1 or 3 channels, not {channels}")
+    if images.shape[-1] == channels:
+        return images
+    if channels == 3:
+        return np.repeat(images, 3, axis=-1)
+    gray = np.empty((*images.shape[:-1], 1), dtype=np.uint8)
+    for start in range(0, len(images), CHUNK):
+        part = slice(start, start + CHUNK)
+        gray[part, ..., 0] = (images[part] @ LUMINANCE + 0x8000) >> 16
+    return gray
+
+
+def _resized(images: Pixels, size: int) -> Pixels:
+    if images.shape[1:3] == (size, size):
+        return images
+    if size < MIN_SIDE:
+        raise InputError(f"the image size {size} is too small: choose at least {MIN_SIDE}")
+    from PIL import Image
+
+    resized = np.empty((len(images), size, size, images.shape[-1]), dtype=np.uint8)
+    for row, image in zip(resized, images, strict=True):
+        # Pillow wants gray images without the channel axis.
+        picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+        row[...] = np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR)).reshape(row.shape)
+    return resized
