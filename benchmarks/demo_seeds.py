@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,11 @@ def run_demo(seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "hoarfrost", "demo", "--seed", str(seed), "--out", f"{folder}/demo", "--json"]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-    content: dict[str, Any] = json.loads(done.stdout)
-    return content
+        config = json.loads(Path(folder, "demo", "config.json").read_text())
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    versions = {name: version(name) for name in ("hoarfrost", "torch", "numpy", "scipy", "scikit-learn")}
+    versions["python"] = platform.python_version()
+    return {**json.loads(done.stdout), "config": config, "versions": versions, "commit": commit.strip()}
 
 
 def table(runs: list[dict[str, Any]]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hoarfrost.cli import parse
+from hoarfrost.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -27,6 +28,10 @@ def test_its_commands_are_commands() -> None:
     assert len(commands) == 8
     for command in commands:
         assert parse(command.split()).verb in command
+
+
+def test_it_names_every_method() -> None:
+    assert all(f"`{name}`" in README for name in METHODS)
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])

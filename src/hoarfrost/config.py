@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+
 from hoarfrost.data.arrays import MIN_SIDE
 from hoarfrost.data.augment import Augment, Crop
 from hoarfrost.errors import InputError, require, unknown
@@ -41,8 +43,9 @@ class Schedule:
         require(self.batch_size > 1, f"batch_size must be above 1, not {self.batch_size}")
         for name in ("learning_rate", "drop_factor"):
             require(getattr(self, name) > 0, f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("momentum", "weight_decay"):
-            require(getattr(self, name) >= 0, f"{name} must not be below 0, as {getattr(self, name)} is")
+        require(0 <= self.momentum < 1, f"momentum must be from 0 to below 1, not {self.momentum}")
+        require(self.weight_decay >= 0, f"weight_decay must not be below 0, as {self.weight_decay} is")
+        require(self.momentum > 0 or not self.nesterov, "nesterov needs a momentum above 0")
 
     def learning_rate_at(self, epoch: int) -> float:
         """The learning rate of a 0-based epoch.
@@ -72,12 +75,15 @@ class Method:
     terms: tuple[Term, ...]
     """of discovery"""
     stage_one: tuple[Term, ...] = (CrossEntropy(),)
+    # Deviation: the paper does not say what is frozen; this is the public code's choice.
     frozen: tuple[str, ...] = ("stem", "stage1")
     """parts of the backbone whose parameters stay as they are in discovery (their batch statistics go on)"""
 
     def __post_init__(self) -> None:
         require(bool(self.active), "method.terms needs at least one term with a weight above 0")
-        require(bool(self.stage_one), "method.stage_one needs at least one term")
+        require(any(term.weight for term in self.stage_one), "method.stage_one needs a term with a weight above 0")
+        kinds = [term.kind for term in self.terms]
+        require(len(set(kinds)) == len(kinds), f"method.terms must have each kind once, unlike {kinds}")
 
     @property
     def active(self) -> tuple[Term, ...]:
@@ -100,6 +106,7 @@ class Config:
     discover: Schedule = field(default_factory=Schedule)
     fit_augment: Augment = field(default_factory=Crop)
     discover_augment: Augment = field(default_factory=Crop)
+    # Deviation: the public code sends the views through the network one after the other.
     views: Literal["together", "separate"] = "together"
     """both views in one forward pass, or in two with batch statistics of their own"""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -109,6 +116,11 @@ class Config:
     def __post_init__(self) -> None:
         size = self.image_size
         require(size is None or size >= MIN_SIDE, f"the image size must be {MIN_SIDE} pixels or more, not {size}")
+        mean, std = self.mean or (), self.std or ()
+        require(
+            len(mean) == len(std), f"mean and std have {len(mean)} and {len(std)} values: give both as many, or neither"
+        )
+        require(all(value > 0 for value in std), f"std must be above 0, unlike {std}")
         require(self.seed >= 0, f"the seed must be 0 or more, not {self.seed}")
 
     def with_fit_epochs(self, epochs: int) -> Config:
@@ -118,7 +130,7 @@ class Config:
     def with_discover_epochs(self, epochs: int) -> Config:
         """With discovery shortened, or lengthened, to ``epochs``: ramps move along with the drops."""
         scale = epochs / self.discover.epochs
-        terms = tuple(replace(term, ramp=round(term.ramp * scale)) for term in self.method.terms)
+        terms = tuple(replace(t, ramp=t.ramp and max(1, round(t.ramp * scale))) for t in self.method.terms)
         return replace(self, method=replace(self.method, terms=terms), discover=self.discover.shortened(epochs))
 
 
@@ -178,11 +190,17 @@ def _descend(place: Any, name: str, where: str) -> Any:
     return place[name]
 
 
+def _shown(content: Any) -> str:
+    return json.dumps(content, default=repr)
+
+
 def _beneath(place: Mapping[str, Any], where: str) -> list[str]:
     return [f"{where}.{key}" if where else key for key in place]
 
 
 def _decode(expected: Any, content: Any, where: str) -> Any:
+    if isinstance(content, np.generic):
+        content = content.item()
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if origin is Literal:
         if content not in arguments:
@@ -202,7 +220,7 @@ def _decode(expected: Any, content: Any, where: str) -> Any:
     if isinstance(content, float) and not math.isfinite(content):
         raise InputError(f"{where} must be a number, not {content}")
     if not isinstance(content, expected) or (isinstance(content, bool) and expected is not bool):
-        raise InputError(f"{where} must be of type {expected.__name__}, not {json.dumps(content)}")
+        raise InputError(f"{where} must be of type {expected.__name__}, not {_shown(content)}")
     return content
 
 
@@ -211,7 +229,7 @@ def _decode_tuple(arguments: tuple[Any, ...], content: Any, where: str) -> tuple
     if inner is Term and isinstance(content, dict):
         content = [{"kind": kind, **rest} for kind, rest in content.items()]
     if not isinstance(content, list | tuple):
-        raise InputError(f"{where} must be a list, not {json.dumps(content)}")
+        raise InputError(f"{where} must be a list, not {_shown(content)}")
     if arguments[-1] is not Ellipsis and len(content) != len(arguments):
         raise InputError(f"{where} must have {len(arguments)} values, not {len(content)}")
     return tuple(_decode(inner, item, f"{where}[{index}]") for index, item in enumerate(content))
@@ -219,7 +237,7 @@ def _decode_tuple(arguments: tuple[Any, ...], content: Any, where: str) -> tuple
 
 def _decode_dataclass(expected: Any, content: Any, where: str) -> Any:
     if not isinstance(content, dict):
-        raise InputError(f"{where or expected.__name__} must be an object, not {json.dumps(content)}")
+        raise InputError(f"{where or expected.__name__} must be an object, not {_shown(content)}")
     content = dict(content)
     if hasattr(expected, "kind") or expected is Term:
         kinds = {kind.kind: kind for kind in (expected, *expected.__subclasses__()) if hasattr(kind, "kind")}

@@ -76,8 +76,8 @@ def score_step(outputs: Outputs, true: Ids, assignment: Assignment) -> dict[str,
     original = metrics.original_rt_scores(
         outputs.joint[:, :known].argmax(axis=1), outputs.novel[-1].argmax(axis=1), predicted, by_cluster, known
     )
-    # The public code's evaluator takes the joint and the novel head side by side (docs/deviations.md): where the novel
-    # head wins it counts an error, for which any wrong id will do.
+    # Deviation: the joint head alone decides. The public code's evaluator takes the joint and the novel head side by
+    # side: where the novel head wins it counts an error, for which any wrong id will do.
     beside = np.concatenate([outputs.joint, outputs.novel[-1]], axis=1).argmax(axis=1)
     classes = outputs.joint.shape[1]
     beside = np.where(beside < classes, beside, (by_cluster + 1) % classes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,9 +21,11 @@ from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
 from hoarfrost.models.network import Network
 from hoarfrost.report.gather import report_data, write_report
-from hoarfrost.scenario import Scenario, Step, build_scenario
-from hoarfrost.training.learner import Learner
+from hoarfrost.scenario import Scenario, Step, Truth, build_scenario
+from hoarfrost.training.learner import Learner, check_novel
 from hoarfrost.training.observers import Entry, LogFile, Observer, Observers
+from hoarfrost.training.resolve import resolve
+from hoarfrost.training.runtime import resolve_device
 
 Record = dict[str, Any]
 
@@ -63,9 +65,8 @@ class RunConfig:
 class Watch(Observer):
     """Adds test accuracies to some of the log's entries. It only looks: training does not depend on it."""
 
-    def __init__(self, learner: Learner, scenario: Scenario, step: Step, assignment: evaluation.Assignment) -> None:
-        self.learner, self.step, self.assignment = learner, step, assignment
-        self.truth = scenario.truths[step.index]
+    def __init__(self, learner: Learner, step: Step, *, truth: Truth, assignment: evaluation.Assignment) -> None:
+        self.learner, self.step, self.truth, self.assignment = learner, step, truth, assignment
         self.every = self.last = 1
 
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
@@ -94,6 +95,7 @@ class Run:
         self.out = out
         self.unfinished = out / "unfinished"
         self.log = LogFile(out / "log.jsonl")
+        self.made_now = False
 
     def open(self, content: dict[str, Any], *, resume: bool) -> bool:
         """Makes the folder, or goes on with it; True if all is done there. Refuses anything else in its place."""
@@ -104,6 +106,7 @@ class Run:
         if kind is None or replaces:
             with store.replaced_folder(self.out) as new:
                 store.write_json(new / "config.json", content)
+            self.made_now = True
             return False
         if not resume:
             raise InputError(f"{self.out} already holds a {kind}: --resume goes on with it, or choose another --out")
@@ -120,8 +123,11 @@ class Run:
         return str(kind)
 
     def abandon(self) -> None:
-        """Removes a run that failed before its first epoch was saved, so that it stands in nobody's way."""
-        if not any(self.unfinished.glob("stage-*")):
+        """Removes what this process made if it failed before its first epoch was saved: it would only be in the way."""
+        if not self.made_now or any(self.unfinished.glob("stage-*")):
+            return
+        strangers = [path for path in self.out.iterdir() if path.name not in FILES]
+        if not strangers:
             shutil.rmtree(self.out, ignore_errors=True)
 
     def stage_folder(self, index: int) -> Path:
@@ -159,6 +165,11 @@ def run(
 ) -> dict[str, Any]:
     """Learns every step, scores it, writes the run folder; gives the content of ``metrics.json``."""
     scenario = build_scenario(train, test, split=config.split, order=config.class_order, seed=config.learner.seed)
+    for step in scenario.steps[1:]:
+        check_novel(step.novel, len(step.images))
+    # From the images of stage one alone: those of later steps are not there yet.
+    learner_config = resolve(config.learner, scenario.steps[0].images, resolve_device(device))
+    config = replace(config, learner=learner_config)
     folder = Run(out)
     if folder.open(config.describe(train, test), resume=resume):
         shutil.rmtree(folder.unfinished, ignore_errors=True)
@@ -171,7 +182,8 @@ def run(
     try:
         for step in scenario.steps[len(records) :]:
             assignment = assignment_of(records, scenario)
-            watchers = [Watch(learner, scenario, step, assignment), folder.log, observer or Observer()]
+            watch = Watch(learner, step, truth=scenario.truths[step.index], assignment=assignment)
+            watchers = [watch, folder.log, observer or Observer()]
             learner.learn(step, observer=Observers(watchers), checkpoint=folder.checkpoint(step.index))
             record = score(learner, scenario, step, assignment)
             folder.finish_stage(learner, step.index, record)
@@ -216,6 +228,8 @@ def _finish(
         "method": config.learner.method.name,
         "dataset": config.dataset,
         "split": config.split,
+        "class_order": config.class_order,
+        "class_names": list(scenario.class_names),
         "seed": config.learner.seed,
         "hardware": learner.runtime.hardware,
         "seconds": {
@@ -225,7 +239,7 @@ def _finish(
             "total": round(sum(trained) + scored, 3),
         },
         "stage_one": records[0]["stage_one"],
-        "steps": [record["scores"] for record in records[1:]],
+        "steps": [{**record["scores"], "assignment": record["assignment"]} for record in records[1:]],
     }
     with store.replaced_folder(folder.out / "model") as new:
         learner.model.write_into(new)

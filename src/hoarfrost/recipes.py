@@ -63,7 +63,7 @@ def frost_terms(*, beta: float, gamma: float, ramp: int, per_class: int) -> Term
     }
 
 
-# Stage one drops every 30 epochs in the public code for 200 epochs; after the third drop little moves.
+# Deviation: the public code goes on to 200 epochs, dropping every 30; after the third drop little moves.
 STAGE_ONE = Schedule(epochs=100, batch_size=128, drops=(30, 60, 90))
 
 RECIPES: dict[str, Recipe] = {

@@ -72,7 +72,11 @@ def check_same(folder: Path, content: Mapping[str, Any]) -> None:
     before = read_json(folder / "config.json", "folder to resume")
     check_format(before, folder)
     if found := differences(before, dict(content)):
-        raise InputError(f"{folder} has another configuration: {'; '.join(found[:3])}")
+        found = ["the images are not those that it was started with" if f.startswith("images") else f for f in found]
+        found = list(dict.fromkeys(found))
+        found.sort(key=lambda line: line.split(" ")[0].count("."))  # the broad ones first
+        more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
+        raise InputError(f"{folder} has another configuration: {'; '.join(found[:3])}{more}: choose another --out")
 
 
 def differences(before: Any, after: Any, where: str = "") -> list[str]:

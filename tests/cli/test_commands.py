@@ -149,7 +149,7 @@ def test_demo_replaces_its_own_earlier_run_alone(tmp_path: Path, capsys: pytest.
     out = tmp_path / "demo"
     short = ["--out", str(out), "--device", "cpu", "--set", "fit.epochs=1", "--set", "discover.epochs=1"]
     assert main(["demo", *short]) == 0
-    assert "Old" in capsys.readouterr().out.splitlines()[-5]
+    assert capsys.readouterr().out.splitlines()[-1] == f"report: {out / 'report.html'}"
     content = answer(capsys, "demo", *short, "--seed", "1")
     assert content["seed"] == 1
     foreign = tmp_path / "foreign"

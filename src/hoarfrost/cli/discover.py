@@ -21,9 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("images", metavar="DIR", help="a folder of images of new classes, or an .npz file")
     parser.add_argument("--novel", type=int, required=True, metavar="N", help="how many new classes there are")
     parser.add_argument("--out", required=True, metavar="MODEL2", help="the model folder to write")
-    parser.add_argument(
-        "--epochs", type=options.positive, metavar="N", help="how often every image is seen; ramps and drops are scaled"
-    )
+    parser.add_argument("--epochs", type=options.positive, metavar="N", help="how often every image is seen, this time")
     options.add_learning(parser, seed=None)
     options.add_running(parser)
 
@@ -43,7 +41,8 @@ def main(args: argparse.Namespace) -> int:
     check_novel(args.novel)
     model, out = Path(args.model), Path(args.out)
     learner = Learner.load(model, args.device)
-    learner.reconfigure(options.configured(learner.config, args, discover_epochs=args.epochs))
+    before = learner.config
+    learner.reconfigure(options.configured(before, args, discover_epochs=args.epochs))
     images = learner.prepare(Path(args.images))
     check_novel(args.novel, len(images))
     content = {
@@ -65,6 +64,7 @@ def main(args: argparse.Namespace) -> int:
                 observer=Observers([log, progress]),
                 checkpoint=store.CheckpointFile(unfinished / work.CHECKPOINT),
             )
+            learner.reconfigure(before)  # what this command changed is in config.json, and not for the next discovery
             learner.model.write_into(unfinished)
             write_report(unfinished / "report.html", discovery_report(learner, images, log.entries()))
     names = learner.class_names

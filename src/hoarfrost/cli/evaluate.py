@@ -38,6 +38,8 @@ def main(args: argparse.Namespace) -> int:
     if original is not None:
         rows.append(["original", *(number(original[key]) for key in ("old", "new", "all")), ""])
     text = f"{args.model} on {content['images']} images of {args.images}\n\n{align(rows)}"
-    if content["matched_on"] is not None:
-        text += f"\n\nin percent; new classes matched on {content['matched_on']}"
+    if args.match is not None:
+        text += f"\n\nin percent; new classes matched on {args.match}"
+    elif content["matched_on"] is not None:
+        text += "\n\nin percent; new classes matched on the scored images themselves, which is kinder than --match"
     return options.answer(args, {"model": str(args.model), **content}, text)

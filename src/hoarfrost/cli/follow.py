@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from hoarfrost.models.network import Network
 
 
+WIDE = 190
+"""columns from which a bar has room for every term"""
+
+
 def stage_name(stage: int) -> str:
     """A stage in words."""
     return "learning old classes" if stage == 0 else f"discovering, step {stage}"
@@ -78,7 +82,10 @@ class Bars(Observer):
 
     def epoch_done(self, entry: Entry, network: Network) -> None:
         """The losses of the epoch."""
-        self.progress.update(self.task, epoch=f"{entry['epoch'] + 1}/{self.epochs}", loss=f"loss {entry['loss']:.3f}")
+        loss = f"loss {entry['loss']:.3f}"
+        if self.progress.console.width >= WIDE and len(entry["terms"]) > 1:
+            loss += " = " + " ".join(f"{name} {value:.2f}" for name, value in entry["terms"].items())
+        self.progress.update(self.task, epoch=f"{entry['epoch'] + 1}/{self.epochs}", loss=loss)
 
 
 class Following:
@@ -109,10 +116,12 @@ class TensorBoard(Observer):
         except ImportError:
             raise InputError("--tensorboard needs the package: pip install 'hoarfrost[tensorboard]'") from None
         self.folder, self.kind = folder, SummaryWriter
+        self.writer: Any = None
 
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """Begins to write: not before, since the run folder is not there yet."""
-        self.writer: Any = self.kind(str(self.folder))
+        if self.writer is None:
+            self.writer = self.kind(str(self.folder))
 
     def epoch_done(self, entry: Entry, network: Network) -> None:
         """One point a curve."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,9 @@ def configured(
         config = config.with_fit_epochs(fit_epochs)
     if discover_epochs is not None:
         config = config.with_discover_epochs(discover_epochs)
-    return override(config, dict(parse_setting(text) for text in args.settings))
+    settings = dict(parse_setting(text) for text in args.settings)
+    # A run's config.json has these keys below "learner", a model's below "config".
+    return override(config, {re.sub(r"^(learner|config)\.", "", key): value for key, value in settings.items()})
 
 
 def answer(args: argparse.Namespace, content: dict[str, Any], text: str) -> int:

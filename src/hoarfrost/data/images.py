@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hoarfrost.data.arrays import CHUNK, Ids, Pixels, fit_to
+from hoarfrost.data.arrays import CHUNK, Ids, Pixels, as_images, fit_to
 from hoarfrost.errors import InputError
 
 Indices: TypeAlias = NDArray[np.integer] | NDArray[np.bool_] | Sequence[int] | slice
@@ -142,6 +142,12 @@ class ImageSet:
     paths: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.images, ImageFiles | np.memmap):
+            shape = np.shape(self.images)
+            if len(shape) != 4 or shape[3] not in (1, 3) or getattr(self.images, "dtype", None) != np.uint8:
+                object.__setattr__(self, "images", as_images(self.images))
+        if self.labels is not None and getattr(self.labels, "dtype", None) != np.int64:
+            object.__setattr__(self, "labels", np.asarray(self.labels).astype(np.int64))
         for what, given in (("labels", self.labels), ("paths", self.paths)):
             if given is not None and len(given) != len(self.images):
                 raise InputError(f"there are {len(given)} {what} for {len(self.images)} images: give one for each")

@@ -93,6 +93,7 @@ class ImageSource:
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
         """One pass over the images, in an order and with changes drawn from ``generator``."""
         order = torch.randperm(len(self.pixels), generator=generator, device=self.device)
+        # Deviation: the sources have a smaller last batch; one size suits batch statistics, pairs and compilers.
         order = torch.cat([order, order[: len(self) * self.batch_size - len(order)]])
         for chosen in torch.split(order, self.batch_size):
             pixels = self.pixels.take(chosen)

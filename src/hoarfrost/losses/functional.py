@@ -45,7 +45,7 @@ def pairwise_bce(p: Tensor, q: Tensor, same: Tensor) -> Tensor:
     ``p`` and ``q`` are class probabilities ``(B, C)`` of the two views; ``same`` is ``(B, B)``, of bool.
     """
     together = p @ q.T
-    return -torch.where(same, together + EPSILON, 1 - together + EPSILON).log().mean()
+    return -torch.where(same.bool(), together + EPSILON, 1 - together + EPSILON).log().mean()
 
 
 def pairwise_bce_logistic(a: Tensor, b: Tensor, same: Tensor) -> Tensor:

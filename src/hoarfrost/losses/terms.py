@@ -105,7 +105,7 @@ class Pairwise(Term):
         """Pairs come from the first view's features, without a gradient."""
         first, second = present(inputs.novel, "novel"), present(inputs.novel_second, "novel_second")
         same = F.rank_statistics(inputs.features.detach(), self.top_k)
-        # Deviation: the paper prints the logistic form; the public code and the published numbers use the softmax one.
+        # Deviation: the paper prints the logistic form; the public code has the softmax one.
         if self.similarity == "logistic":
             return F.pairwise_bce_logistic(first, second, same)
         return F.pairwise_bce(first.softmax(dim=1), second.softmax(dim=1), same)
@@ -148,6 +148,7 @@ class Replay(Term):
     needs: ClassVar[frozenset[Need]] = frozenset({"replay"})
     trains: ClassVar[frozenset[Head]] = frozenset({"joint"})
 
+    # Deviation: one spread for all, and every class in each step, are the public code's; the paper has the others.
     per_class: int = 20
     """features drawn a class and step ("every"), or on average ("random")"""
     spread: Literal["shared", "class"] = "shared"
@@ -169,6 +170,7 @@ class FeatureDistillation(Term):
     kind: ClassVar[str] = "feature-distillation"
     needs: ClassVar[frozenset[Need]] = frozenset({"teacher"})
 
+    # Deviation: the paper prints the distance of samples; the public code has that of batches.
     form: Literal["batch", "sample"] = "batch"
 
     def loss(self, inputs: LossInputs) -> Tensor:

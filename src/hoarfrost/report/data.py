@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,9 @@ class ReportData:
     confusion: NDArray[np.int64] | None
     """(C, C) counts of test images: rows the true class, columns the predicted one."""
     samples: Mapping[str, NDArray[np.uint8]]
-    """Name of a discovered class to the images, (N, H, W, 1 or 3), most confidently put into it."""
+    """Name of a discovered class to the images, (N, H, W, 1 or 3), most confidently put into it; none is shown so."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Name of a discovered class to the number of images put into it."""
 
     def __post_init__(self) -> None:
         """Refuse parts that do not speak of the same classes."""

@@ -15,6 +15,8 @@ from hoarfrost.scenario import Scenario
 from hoarfrost.training.learner import Learner
 from hoarfrost.training.observers import Entry
 
+Images = np.ndarray[Any, np.dtype[np.uint8]]
+
 
 def report_data(
     content: Mapping[str, Any],
@@ -29,6 +31,7 @@ def report_data(
     assert test.labels is not None
     targets = metrics.relabel(test.labels, assignment.known, assignment.whole)
     names = cluster_names(scenario.class_names, assignment)
+    shown, sizes = discovered_images(learner, {step.index: step.images for step in scenario.steps[1:]}, names)
     seconds = content["seconds"]["total"]
     return ReportData(
         title=f"{content['method']} on {content['dataset']}, {content['split']}",
@@ -48,13 +51,15 @@ def report_data(
         novel_per_step=learner.novel_per_step,
         weight_norms=joint_norms(learner),
         confusion=metrics.confusion_matrix(learner.predict(test), targets, learner.network.classes),
-        samples=samples(learner, {step.index: step.images for step in scenario.steps[1:]}, names),
+        samples=shown,
+        sizes=sizes,
     )
 
 
 def discovery_report(learner: Learner, images: ImageSet, log: Sequence[Entry]) -> ReportData:
     """What can be shown of a discovery without any truth."""
     step = len(learner.novel_per_step)
+    shown, sizes = discovered_images(learner, {step: images}, learner.class_names)
     return ReportData(
         title=f"{learner.novel_per_step[-1]} new classes in {len(images)} images",
         facts=(
@@ -72,7 +77,8 @@ def discovery_report(learner: Learner, images: ImageSet, log: Sequence[Entry]) -
         novel_per_step=learner.novel_per_step,
         weight_norms=joint_norms(learner),
         confusion=None,
-        samples=samples(learner, {step: images}, learner.class_names),
+        samples=shown,
+        sizes=sizes,
     )
 
 
@@ -91,18 +97,21 @@ def joint_norms(learner: Learner) -> np.ndarray[Any, np.dtype[np.float32]]:
     return norms
 
 
-def samples(
+def discovered_images(
     learner: Learner, images_of_step: Mapping[int, ImageSet], names: Sequence[str], *, count: int = 16
-) -> dict[str, np.ndarray[Any, np.dtype[np.uint8]]]:
-    """For each class of those discovery steps (from 1) the training images that the joint head is surest of."""
-    found: dict[str, np.ndarray[Any, np.dtype[np.uint8]]] = {}
+) -> tuple[dict[str, Images], dict[str, int]]:
+    """For each class of those steps (from 1) the images that the joint head is surest of, and how many it has."""
+    shown: dict[str, Images] = {}
+    sizes: dict[str, int] = {}
     firsts = np.cumsum((learner.known, *learner.novel_per_step))
     for step, images in images_of_step.items():
         prepared = learner.prepare(images)
+        probabilities = learner.predict_proba(prepared)
+        totals = np.bincount(probabilities.argmax(axis=1), minlength=len(names))
         classes = range(firsts[step - 1], firsts[step])
-        chosen = evaluation.confident_images(learner.predict_proba(prepared), classes, count=count)
-        found |= {names[c]: prepared.pixels(positions) for c, positions in chosen.items() if len(positions)}
-    return found
+        for c, positions in evaluation.confident_images(probabilities, classes, count=count).items():
+            shown[names[c]], sizes[names[c]] = prepared.pixels(positions), int(totals[c])
+    return shown, sizes
 
 
 def write_report(path: Path, data: ReportData) -> None:

@@ -81,7 +81,7 @@ def summarise(data: ReportData) -> str:
     steps = f" in {len(data.novel_per_step)} steps" if len(data.novel_per_step) > 1 else ""
     return (
         f"{learned}, then discovered {added} more in unlabelled images{steps}, without seeing the labelled ones again; "
-        f"it now tells all {data.known + added} apart."
+        f"one head now covers all {data.known + added}."
     )
 
 
@@ -150,18 +150,26 @@ def _norms(data: ReportData) -> Picture | None:
 
 
 def _samples(data: ReportData) -> list[Picture]:
-    """Return a sheet for each discovered class that has images, in the order of the classes."""
+    """Return a sheet for each discovered class of `samples`, in the order of the classes; empty where no image is."""
     steps = [step for step, count in enumerate(data.novel_per_step, start=1) for _ in range(count)]
     return [
-        Picture(
-            source=_png_address(figures.sample_sheet(data.samples[name])),
-            alternative=f"{_count(len(data.samples[name]), 'image', 'images')} put into the class {name}.",
-            name=name,
-            note=f"step {step}" if len(data.novel_per_step) > 1 else "",
-        )
+        _sample(name, data, note=f"step {step}" if len(data.novel_per_step) > 1 else "")
         for name, step in zip(data.class_names[data.known :], steps, strict=True)
-        if name in data.samples and len(data.samples[name])
+        if name in data.samples
     ]
+
+
+def _sample(name: str, data: ReportData, note: str) -> Picture:
+    images = data.samples[name]
+    if not len(images):
+        return Picture(source="", alternative="No image was put here.", name=name, note=note)
+    size = [_count(data.sizes[name], "image", "images")] if name in data.sizes else []
+    return Picture(
+        source=_png_address(figures.sample_sheet(images)),
+        alternative=f"{_count(len(images), 'image', 'images')} put into the class {name}.",
+        name=name,
+        note=", ".join([*([note] if note else []), *size]),
+    )
 
 
 def _picture(figure: Figure, alternative: str, name: str = "") -> Picture:

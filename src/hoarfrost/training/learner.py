@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,7 +80,7 @@ class Learner:
         device: str = "auto",
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        config = get_recipe(recipe).config(get_method(method), seed)
+        config = get_recipe(recipe).config(get_method(method), operator.index(seed))
         if backbone != "auto":
             get_shape(backbone)
             config = replace(config, backbone=backbone)
@@ -94,6 +95,8 @@ class Learner:
 
     def _begin(self, config: Config, device: str) -> None:
         self.config = config
+        self._asked = config  # what fit leaves open is decided anew by each fit's images
+        self._device = device
         self.runtime = Runtime(device, config.precision)
         self._model: Model | None = None
 
@@ -136,7 +139,11 @@ class Learner:
             if getattr(config, name) != getattr(self.config, name):
                 raise InputError(f"{name} cannot be changed, since the model was built with it: leave it as it is")
         check_frozen(config, config.backbone)
+        if config.precision != self.config.precision:
+            self.runtime = Runtime(self._device, config.precision)
         self.config = config
+        if self._model is not None:
+            self._model = replace(self._model, config=config)
 
     def learn(self, step: Step, *, observer: Observer | None = None, checkpoint: Checkpoint | None = None) -> Learner:
         """Fits step 0 of a scenario, discovers in a later one."""
@@ -154,7 +161,7 @@ class Learner:
     ) -> Learner:
         """Stage one: learns the labelled classes with cross-entropy and remembers their statistics."""
         labelled = self._labelled(images, labels)
-        config = resolve(self.config, labelled, self.runtime.device)
+        config = resolve(self._asked, labelled, self.runtime.device)
         assert config.image_size is not None
         labelled = fitted(labelled, config.image_size, labelled.shape[2])
         assert labelled.labels is not None
@@ -168,7 +175,7 @@ class Learner:
             objective, labelled, config.fit, augment=config.fit_augment, observer=observer, checkpoint=checkpoint
         )
         statistics = self._statistics(network, labelled, labelled.labels, classes)
-        self._model = Model(config, network, statistics, labelled.class_names)
+        self._model = Model(config, network.eval(), statistics, labelled.class_names)
         return self
 
     def discover(
@@ -177,7 +184,7 @@ class Learner:
         """One discovery step: finds ``novel`` new classes in images without labels, and keeps the earlier ones."""
         before, config = self.model, self.config
         images = self.prepare(unlabelled).without_labels()
-        check_novel(novel, len(images))
+        novel = check_novel(novel, len(images))
         teacher, terms = before.network.requires_grad_(False), config.method.active
         with seeded(config.seed, "grow", len(teacher.novel) + 1):
             student = self._placed(grow(teacher, novel))
@@ -201,7 +208,7 @@ class Learner:
         pseudo_labels = best(self.outputs(images, student).novel[-1])
         statistics = before.statistics.extended(self._statistics(student, images, pseudo_labels, novel))
         names = before.class_names + new_names(before.class_names, novel)
-        self._model = Model(config, student, statistics, names)
+        self._model = Model(config, student.eval(), statistics, names)
         return self
 
     def outputs(self, images: Images, network: Network | None = None, *, features: bool = False) -> Outputs:
@@ -271,6 +278,8 @@ class Learner:
         if labels is not None:
             ids, names = encode_labels(labels, len(labelled))
             labelled = replace(labelled, labels=ids, class_names=names)
+        if labelled.labels is not None and len(np.unique(labelled.labels)) < 2:
+            raise InputError("the images are all of one class: at least two classes are needed")
         if labelled.labels is None:
             raise InputError("fit needs labels: give them as the second argument, or a folder of class folders")
         return labelled
@@ -329,12 +338,15 @@ class Learner:
         return statistics
 
 
-def check_novel(novel: int, images: int | None = None) -> None:
-    """Refuses a number of new classes that cannot be."""
+def check_novel(novel: int, images: int | None = None) -> int:
+    """The number of new classes; refuses one that cannot be."""
     if isinstance(novel, bool) or not isinstance(novel, int | np.integer) or novel < 1:
         raise InputError(f"the number of new classes must be 1 or more, not {novel}")
-    if images is not None and images < max(novel, 2):
+    if images is not None and images < novel:
         raise InputError(f"{images} images cannot hold {novel} new classes: give more images or a smaller number")
+    if images == 1:
+        raise InputError("a discovery compares images with each other: give it at least 2")
+    return int(novel)
 
 
 def new_names(taken: tuple[str, ...], novel: int) -> tuple[str, ...]:

@@ -42,6 +42,8 @@ def train(
 ) -> None:
     """Trains ``objective.student`` in place. An epoch's random numbers depend on seed, stage and epoch alone."""
     trained = {name: p for name, p in objective.student.named_parameters() if p.requires_grad}
+    if not trained:
+        raise InputError("nothing is left to train: leave a part of the backbone or a head out of what is frozen")
     optimizer = torch.optim.SGD(
         trained.values(),
         lr=schedule.learning_rate,
@@ -121,5 +123,7 @@ def _restore(
     student.load_state_dict({k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")})
     for name, parameter in trained.items():
         if f"momentum.{name}" in tensors:
-            optimizer.state[parameter]["momentum_buffer"] = tensors[f"momentum.{name}"].to(parameter.device)
+            # In the parameter's own memory format, as the optimiser would have made it.
+            buffer = torch.empty_like(parameter, requires_grad=False).copy_(tensors[f"momentum.{name}"])
+            optimizer.state[parameter]["momentum_buffer"] = buffer
     return epochs

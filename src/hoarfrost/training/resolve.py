@@ -10,7 +10,7 @@ import torch
 from hoarfrost.config import Config
 from hoarfrost.data.arrays import default_size, fit_to
 from hoarfrost.data.images import ImageFiles, ImageSet
-from hoarfrost.errors import unknown
+from hoarfrost.errors import require, unknown
 from hoarfrost.models.backbones import get_shape
 
 
@@ -21,8 +21,12 @@ def resolve(config: Config, images: ImageSet, device: torch.device) -> Config:
     """
     size = config.image_size or default_size([min(images.shape[:2])])
     mean, std = config.mean, config.std
-    if mean is None or std is None or len(mean) != images.shape[2]:
+    if mean is None or std is None:
         mean, std = channel_statistics(images)
+    channels = images.shape[2]
+    require(
+        len(mean) == channels, f"mean has {len(mean)} values, but the images have {channels} channels: give one each"
+    )
     backbone = config.backbone
     if backbone == "auto":
         backbone = "small" if device.type == "cpu" or size < 24 else "resnet18"

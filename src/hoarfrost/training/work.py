@@ -40,7 +40,8 @@ def workspace(out: Path, content: dict[str, Any], *, resume: bool) -> Iterator[P
     When the block fails, it is kept for ``--resume`` if an epoch is saved in it, and removed if not.
     """
     unfinished = unfinished_beside(out)
-    if unfinished.exists():
+    made_now = not unfinished.exists()
+    if not made_now:
         if not resume:
             raise InputError(f"{unfinished} holds unfinished work: --resume goes on with it, or remove it")
         store.check_same(unfinished, content)
@@ -51,7 +52,7 @@ def workspace(out: Path, content: dict[str, Any], *, resume: bool) -> Iterator[P
     try:
         yield unfinished
     except Exception:
-        if not checkpoint.exists():
+        if made_now and not checkpoint.exists():
             shutil.rmtree(unfinished, ignore_errors=True)
         raise
     if out.exists():
