@@ -53,6 +53,10 @@ def test_override_reaches_terms_by_their_kinds() -> None:
         ("views", "apart", "unknown views 'apart'"),
         ("precision", "fp16", "did you mean"),
         ("fit", 3, "fit must be an object"),
+        ("method.name", "dtc", "choose another one with --method"),
+        ("fit.momentum", 1.5, "momentum must be from 0 to below 1"),
+        ("std", [0.5], "mean and std"),
+        ("discover.learning_rate", float("nan"), "discover.learning_rate must be a number"),
     ],
 )
 def test_bad_settings_are_named(key: str, value: object, message: str) -> None:

@@ -28,7 +28,7 @@ from hoarfrost.recipes import RECIPES
 from hoarfrost.scenario import build_scenario
 from hoarfrost.training.learner import Learner
 from hoarfrost.training.observers import Entry, Observer
-from hoarfrost.training.resolve import resolve
+from hoarfrost.training.resolve import channel_statistics
 
 from .conftest import TINY
 
@@ -48,9 +48,8 @@ class KillAt(Observer):
             raise Killed
 
 
-def config_for(images: ImageSet, split: str = "4-3-3", settings: dict[str, Any] | None = None) -> RunConfig:
+def config_for(split: str = "4-3-3", settings: dict[str, Any] | None = None) -> RunConfig:
     config = override(RECIPES["digits"].config(FROST, seed=0), {**TINY, **(settings or {})})
-    config = resolve(config, images, torch.device("cpu"))
     return RunConfig(dataset="digits", split=split, class_order="natural", learner=config)
 
 
@@ -62,7 +61,7 @@ def scores(metrics: dict[str, Any]) -> dict[str, Any]:
 def whole(digits: tuple[ImageSet, ImageSet], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run without an interruption."""
     out = tmp_path_factory.mktemp("runs") / "whole"
-    run(config_for(digits[0]), *digits, out=out, device="cpu")
+    run(config_for(), *digits, out=out, device="cpu")
     return out
 
 
@@ -105,7 +104,7 @@ def test_the_last_scores_are_those_of_the_saved_model(whole: Path, digits: tuple
 def test_an_interrupted_run_ends_like_a_whole_one(
     stage: int, epoch: int, whole: Path, digits: tuple[ImageSet, ImageSet], tmp_path: Path
 ) -> None:
-    config, out = config_for(digits[0]), tmp_path / "run"
+    config, out = config_for(), tmp_path / "run"
     with pytest.raises(Killed):
         run(config, *digits, out=out, device="cpu", observer=KillAt(stage, epoch))
     assert not (out / "metrics.json").exists()
@@ -122,16 +121,16 @@ def test_an_interrupted_run_ends_like_a_whole_one(
 
 def test_resuming_what_is_done_changes_nothing(whole: Path, digits: tuple[ImageSet, ImageSet]) -> None:
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
-    run(config_for(digits[0]), *digits, out=whole, device="cpu", resume=True)
+    run(config_for(), *digits, out=whole, device="cpu", resume=True)
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
 
 
 def test_another_configuration_is_refused_by_name(whole: Path, digits: tuple[ImageSet, ImageSet]) -> None:
-    other = config_for(digits[0], settings={"discover.learning_rate": 0.5})
+    other = config_for(settings={"discover.learning_rate": 0.5})
     with pytest.raises(InputError, match=r"learner\.discover\.learning_rate is 0\.1 there and 0\.5 now"):
         run(other, *digits, out=whole, device="cpu", resume=True)
     with pytest.raises(InputError, match="the images are not those"):
-        run(config_for(digits[0]), digits[0].take(slice(0, 100)), digits[1], out=whole, device="cpu", resume=True)
+        run(config_for(), digits[0].take(slice(0, 100)), digits[1], out=whole, device="cpu", resume=True)
 
 
 def test_the_truth_of_unlabelled_images_has_no_part_in_training(
@@ -142,7 +141,7 @@ def test_the_truth_of_unlabelled_images_has_no_part_in_training(
     assert train.labels is not None
     noise = np.random.default_rng(0).integers(5, 10, len(train))
     lied = replace(train, labels=np.where(train.labels < 5, train.labels, noise))
-    config = config_for(train, "5-5")
+    config = config_for("5-5")
     told = run(config, train, test, out=tmp_path / "told", device="cpu")
     untold = run(config, lied, test, out=tmp_path / "untold", device="cpu")
     for name in ("weights.safetensors", "prototypes.safetensors"):
@@ -150,6 +149,35 @@ def test_the_truth_of_unlabelled_images_has_no_part_in_training(
         assert first.keys() == second.keys()
         assert all(torch.equal(first[key], second[key]) for key in first)
     assert told["stage_one"] == untold["stage_one"]
+
+
+def test_stage_one_does_not_see_the_brightness_of_later_classes(
+    whole: Path, digits: tuple[ImageSet, ImageSet], tmp_path: Path
+) -> None:
+    step = build_scenario(*digits, split="4-3-3").steps[0]
+    config = json.loads((whole / "config.json").read_text())["learner"]
+    assert (tuple(config["mean"]), tuple(config["std"])) == channel_statistics(step.images)
+
+
+def test_a_failed_start_leaves_nothing_and_takes_nothing(digits: tuple[ImageSet, ImageSet], tmp_path: Path) -> None:
+    class Fail(Observer):
+        def batch_done(self) -> None:
+            raise OSError(28, "No space left on device")
+
+    class Interrupt(Observer):
+        def batch_done(self) -> None:
+            raise Killed
+
+    out = tmp_path / "run"
+    with pytest.raises(OSError, match="No space"):
+        run(config_for(), *digits, out=out, device="cpu", observer=Fail())
+    assert not out.exists()
+    with pytest.raises(Killed):
+        run(config_for(), *digits, out=out, device="cpu", observer=Interrupt())
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(OSError, match="No space"):
+        run(config_for(), *digits, out=out, device="cpu", observer=Fail(), resume=True)
+    assert (out / "notes.txt").read_text() == "mine"
 
 
 def test_the_order_of_the_data_set_tells_nothing(digits: tuple[ImageSet, ImageSet], tmp_path: Path) -> None:
@@ -161,9 +189,9 @@ def test_the_order_of_the_data_set_tells_nothing(digits: tuple[ImageSet, ImageSe
 
 
 def test_a_seed_decides_everything(whole: Path, digits: tuple[ImageSet, ImageSet], tmp_path: Path) -> None:
-    again = run(config_for(digits[0]), *digits, out=tmp_path / "again", device="cpu")
+    again = run(config_for(), *digits, out=tmp_path / "again", device="cpu")
     assert scores(again) == scores(json.loads((whole / "metrics.json").read_text()))
-    other = run(config_for(digits[0], settings={"seed": 1}), *digits, out=tmp_path / "other", device="cpu")
+    other = run(config_for(settings={"seed": 1}), *digits, out=tmp_path / "other", device="cpu")
     assert (tmp_path / "again/model/weights.safetensors").read_bytes() == (
         whole / "model/weights.safetensors"
     ).read_bytes()

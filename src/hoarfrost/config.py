@@ -154,6 +154,8 @@ def from_json(expected: type[T], content: Any, where: str = "") -> T:
 
 def override(config: T, changes: Mapping[str, Any]) -> T:
     """A copy of a dataclass with dotted keys changed: ``{"discover.epochs": 3}``."""
+    if "method.name" in changes:
+        raise InputError("method.name belongs to the preset: choose another one with --method")
     content = to_json(config)
     for key, value in changes.items():
         *path, last = key.split(".")

@@ -13,6 +13,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from hoarfrost import InputError, Learner
+from hoarfrost.config import override
 from hoarfrost.data.images import ImageSet
 from hoarfrost.losses.terms import CrossEntropy
 from hoarfrost.methods import FROST
@@ -29,6 +30,10 @@ def little(count: int = 24, side: int = 12, channels: int | None = None, seed: i
 
 def tiny(**options: Any) -> Learner:
     return Learner(device="cpu", settings={**TINY, **options.pop("settings", {})}, **options)
+
+
+def precision_of(learner: Learner) -> str:
+    return str(learner.runtime.fabric._precision.precision)
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +192,44 @@ def test_stage_one_is_data_too() -> None:
     assert FROST.stage_one == (CrossEntropy(),)
     halved = tiny(settings={"method.stage_one.cross-entropy.class_mean": True})
     assert halved.config.method.stage_one == (CrossEntropy(class_mean=True),)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    learner = tiny(seed=np.int64(3), settings={"fit.epochs": np.int64(1)}).fit(little(), [0, 1] * 12)
+    two: Any = np.int64(2)
+    learner.discover(little(seed=1), two).save(tmp_path / "model")
+    assert Learner.load(tmp_path / "model", device="cpu").novel_per_step == (2,)
+
+
+def test_a_second_fit_starts_anew() -> None:
+    learner = tiny().fit(little(), [0, 1] * 12)
+    again = learner.fit(little(side=30, channels=3, seed=1) // 4, [0, 1] * 12).config
+    fresh = tiny().fit(little(side=30, channels=3, seed=1) // 4, [0, 1] * 12).config
+    assert again == fresh
+    assert again.image_size == 32
+
+
+def test_settings_of_one_discovery_are_not_those_of_the_next(learner: Learner) -> None:
+    before = learner.config
+    learner.reconfigure(override(before, {"discover.epochs": 1, "precision": "bf16"}))
+    assert precision_of(learner) == "bf16-mixed"
+    learner.discover(little(seed=1), 2)
+    learner.reconfigure(before)
+    assert learner.model.config == before
+    assert precision_of(learner) == "32-true"
+    with pytest.raises(InputError, match="image_size cannot be changed"):
+        learner.reconfigure(override(before, {"image_size": 64}))
+
+
+def test_image_sets_of_people_are_checked() -> None:
+    rgba = ImageSet(little(channels=4), np.array([0, 1] * 12, dtype=np.int32), ("a", "b"))
+    assert rgba.shape == (12, 12, 3)
+    assert rgba.labels is not None
+    assert rgba.labels.dtype == np.int64
+    with pytest.raises(TypeError, match="astype"):
+        ImageSet(little().astype(np.float32))
+    with pytest.raises(InputError, match="one class"):
+        tiny().fit(ImageSet(little(), np.zeros(24, dtype=np.int64), ("a", "b")))
 
 
 def test_names_of_discovered_classes_are_free() -> None:
