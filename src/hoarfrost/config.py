@@ -152,8 +152,8 @@ def from_json(expected: type[T], content: Any, where: str = "") -> T:
     return typing.cast(T, _decode(expected, content, where))
 
 
-def override(config: T, changes: Mapping[str, Any]) -> T:
-    """A copy of a dataclass with dotted keys changed: ``{"discover.epochs": 3}``."""
+def override(config: Config, changes: Mapping[str, Any]) -> Config:
+    """A copy of the configuration with dotted keys changed: ``{"discover.epochs": 3}``."""
     if "method.name" in changes:
         raise InputError("method.name belongs to the preset: choose another one with --method")
     content = to_json(config)
@@ -166,7 +166,7 @@ def override(config: T, changes: Mapping[str, Any]) -> T:
         if last == "kind":  # another kind has other keys
             place.clear()
         place[last] = value
-    return from_json(type(config), content)
+    return from_json(Config, content)
 
 
 def parse_setting(text: str) -> tuple[str, Any]:

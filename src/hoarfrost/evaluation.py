@@ -128,12 +128,13 @@ def score_folder(learner: Learner, folder: Path, match: Path | None) -> dict[str
         if match is None
         else read_images(match, labelled=True, size=learner.config.image_size, channels=learner.channels)
     )
-    new = [name for name in tested.class_names if name not in names]
+    new = sorted({*tested.class_names, *matched.class_names} - {*names})
     discovered = sum(learner.novel_per_step)
     if len(new) > discovered:
         found = f"{discovered} were discovered" if discovered else "the model has discovered none"
         some = ", ".join(new[:3]) + (", …" if len(new) > 3 else "")
-        raise InputError(f"{folder} has {len(new)} classes that had no labels ({some}), but {found}: leave some out")
+        where = folder if match is None else f"{folder} with {match}"
+        raise InputError(f"{where} has {len(new)} classes that had no labels ({some}), but {found}: leave some out")
     ids = {name: index for index, name in enumerate((*names, *new))}
     true = _ids_by_name(tested, ids)
     outputs = learner.outputs(tested)
@@ -164,7 +165,4 @@ def discovered_clusters(outputs: Outputs, known: int) -> Ids:
 
 def _ids_by_name(images: ImageSet, ids: Mapping[str, int]) -> Ids:
     assert images.labels is not None
-    strangers = [name for name in images.class_names if name not in ids]
-    if strangers:
-        raise InputError(f"the class '{strangers[0]}' of --match is not among those of the scored folder")
     return np.array([ids[name] for name in images.class_names], dtype=np.int64)[images.labels]

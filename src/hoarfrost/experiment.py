@@ -38,7 +38,6 @@ FILES = frozenset(
         "report.html",
         "tensorboard",
         "unfinished",
-        ".config.json.part",
     }
 )
 """what a run folder may hold"""
@@ -117,8 +116,7 @@ class Run:
         """What is in the folder, a run or a demo; refuses anything else, and a demo with foreign files."""
         config = self.out / "config.json"
         kind = store.read_json(config, "run folder").get("kind") if config.is_file() else None
-        strangers = [] if not self.out.is_dir() else [p for p in self.out.iterdir() if p.name not in FILES]
-        if kind not in ("run", "demo") or (kind == "demo" and strangers):
+        if kind not in ("run", "demo") or (kind == "demo" and store.strangers(self.out, FILES)):
             raise InputError(f"{self.out} already holds something else: choose another --out")
         return str(kind)
 
@@ -126,8 +124,7 @@ class Run:
         """Removes what this process made if it failed before its first epoch was saved: it would only be in the way."""
         if not self.made_now or any(self.unfinished.glob("stage-*")):
             return
-        strangers = [path for path in self.out.iterdir() if path.name not in FILES]
-        if not strangers:
+        if not store.strangers(self.out, FILES):
             shutil.rmtree(self.out, ignore_errors=True)
 
     def stage_folder(self, index: int) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,6 +103,11 @@ def check_place(path: Path) -> None:
             if not parent.is_dir():
                 raise InputError(f"{path} cannot be made, since {parent} is not a folder: choose another --out")
             return
+
+
+def strangers(folder: Path, known: Container[str]) -> list[Path]:
+    """What is in a folder beside the known names and the remains of a write that was cut short."""
+    return [path for path in folder.iterdir() if path.name not in known and path.suffix != ".part"]
 
 
 def is_free(path: Path) -> bool:

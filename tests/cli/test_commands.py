@@ -63,10 +63,9 @@ def test_fit_then_discover_without_the_labelled_images(models: Path) -> None:
     model = json.loads((models / "discovered" / "model.json").read_text())
     assert model["heads"] == {"known": 5, "novel": [5]}
     assert model["class_names"] == [f"digit {n}" for n in range(5)] + [f"new-{n}" for n in range(1, 6)]
-    assert (
-        "<svg" in (models / "discovered" / "report.html").read_text()
-        or "data:image" in (models / "discovered" / "report.html").read_text()
-    )
+    report = (models / "discovered" / "report.html").read_text()
+    assert all(f"<h3>new-{number}</h3>" in report for number in range(1, 6))
+    assert report.count("data:image/png") + report.count("No image was put here.") == 5
     assert sorted(path.name for path in models.iterdir()) == ["discovered", "fitted"]
 
 
@@ -102,6 +101,18 @@ def test_evaluate_scores_both_protocols(models: Path, folders: Path, capsys: pyt
     assert alone["matched_on"] == checked
 
 
+def test_evaluate_on_fewer_classes_than_are_matched(
+    models: Path, folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in (0, 1, 6):
+        shutil.copytree(folders / "checked" / f"digit {number}", tmp_path / f"digit {number}")
+    match = ["--match", str(folders / "truth"), "--device", "cpu"]
+    few = answer(capsys, "evaluate", str(models / "discovered"), str(tmp_path), *match)
+    everything = answer(capsys, "evaluate", str(models / "discovered"), str(folders / "checked"), *match)
+    assert few["images"] < everything["images"]
+    assert few["joint"]["new"] is not None
+
+
 def test_evaluate_a_model_that_discovered_nothing(
     models: Path, folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,9 +142,15 @@ def test_a_second_discovery(models: Path, folders: Path, tmp_path: Path, capsys:
         "2",
         "--out",
         str(out),
+        "--seed",
+        "31",
         *SHORT,
     )
     assert list(content["new"]) == ["new-6", "new-7"]
+    # What was asked for this time is in the report and in config.json, and does not bind the next discovery.
+    assert "<dt>seed</dt><dd>31</dd>" in (out / "report.html").read_text()
+    assert json.loads((out / "config.json").read_text())["config"]["seed"] == 31
+    assert json.loads((out / "model.json").read_text())["config"]["seed"] == 0
     assert json.loads((out / "model.json").read_text())["heads"] == {"known": 5, "novel": [5, 2]}
 
 
@@ -150,6 +167,7 @@ def test_demo_replaces_its_own_earlier_run_alone(tmp_path: Path, capsys: pytest.
     short = ["--out", str(out), "--device", "cpu", "--set", "fit.epochs=1", "--set", "discover.epochs=1"]
     assert main(["demo", *short]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"report: {out / 'report.html'}"
+    (out / ".report.html.part").write_text("what a kill left")
     content = answer(capsys, "demo", *short, "--seed", "1")
     assert content["seed"] == 1
     foreign = tmp_path / "foreign"

@@ -64,9 +64,9 @@ def main(args: argparse.Namespace) -> int:
                 observer=Observers([log, progress]),
                 checkpoint=store.CheckpointFile(unfinished / work.CHECKPOINT),
             )
+            write_report(unfinished / "report.html", discovery_report(learner, images, log.entries()))
             learner.reconfigure(before)  # what this command changed is in config.json, and not for the next discovery
             learner.model.write_into(unfinished)
-            write_report(unfinished / "report.html", discovery_report(learner, images, log.entries()))
     names = learner.class_names
     counts = np.bincount(learner.predict(images), minlength=len(names)).tolist()
     found = dict(zip(names[-args.novel :], counts[-args.novel :], strict=True))

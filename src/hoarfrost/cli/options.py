@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hoarfrost.config import Config
 
-MODES = ("natural", "seeded")
+CLASS_ORDERS = ("natural", "seeded")
 
 
 def positive(text: str) -> int:

@@ -60,14 +60,13 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
     from hoarfrost.experiment import RunConfig, run
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
-    from hoarfrost.scenario import parse_split
     from hoarfrost.training.observers import Observer, Observers
     from hoarfrost.training.runtime import resolve_device
 
     recipe, method = get_recipe(args.dataset), get_method(args.method)
     resolve_device(args.device)  # refused before anything is read
-    if args.class_order not in options.MODES:
-        raise unknown("class order", args.class_order, options.MODES)
+    if args.class_order not in options.CLASS_ORDERS:
+        raise unknown("class order", args.class_order, options.CLASS_ORDERS)
     config = options.configured(
         recipe.config(method, args.seed), args, fit_epochs=args.fit_epochs, discover_epochs=args.epochs
     )
@@ -75,7 +74,6 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
     if split is None:
         raise InputError(f"the data set '{args.dataset}' has no usual split: give one, as in --split 5-5")
     train, test = load_dataset(args.dataset, Path(args.data), download=args.download, size=config.image_size)
-    parse_split(split, len(train.class_names))
     run_config = RunConfig(dataset=args.dataset, split=split, class_order=args.class_order, learner=config, kind=kind)
     with Following() as progress:
         observers: list[Observer] = [progress]

@@ -12,7 +12,7 @@ from typing import TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hoarfrost.data.arrays import Ids, Pixels, as_images, encode_labels, fit_to, with_channels
+from hoarfrost.data.arrays import Ids, Pixels, as_images, encode_labels
 from hoarfrost.data.download import fetch
 from hoarfrost.data.folder import looking_into, read_folder
 from hoarfrost.data.images import ImageFiles, ImageSet
@@ -103,15 +103,7 @@ def read_images(
     images = read_npz(path)
     if labelled and images.labels is None:
         raise InputError(f"{path} has no labels: add them to the file as the array 'labels'")
-    return _fitted(images if labelled else images.without_labels(), size=size, channels=channels)
-
-
-def _fitted(image_set: ImageSet, *, size: int | None, channels: int | None = None) -> ImageSet:
-    """The set (in memory) with its images resized and converted, each where asked for."""
-    images = cast(Pixels, image_set.images)
-    channels = images.shape[-1] if channels is None else channels
-    fitted = with_channels(images, channels) if size is None else fit_to(images, size, channels)
-    return replace(image_set, images=fitted)
+    return (images if labelled else images.without_labels()).fitted(size, channels)
 
 
 def _quarter_split(images: ImageSet) -> Split:
@@ -134,7 +126,7 @@ def _read_digits(_: Path, size: int | None) -> Split:
     digits = load_digits()
     images = np.round(digits.images * (255 / 16)).astype(np.uint8)[..., None]  # the values are 0 to 16
     names = tuple(str(name) for name in digits.target_names)
-    return _quarter_split(_fitted(ImageSet(images, digits.target.astype(np.int64), names), size=size))
+    return _quarter_split(ImageSet(images, digits.target.astype(np.int64), names).fitted(size))
 
 
 def _read_cifar10(folder: Path, size: int | None) -> Split:
@@ -143,13 +135,13 @@ def _read_cifar10(folder: Path, size: int | None) -> Split:
     images = np.concatenate([cast(Pixels, batch.images) for batch in batches])
     labels = np.concatenate([batch.labels for batch in batches if batch.labels is not None])
     test = _read_cifar(folder / "test_batch", "labels", names)
-    return _fitted(ImageSet(images, labels, names), size=size), _fitted(test, size=size)
+    return ImageSet(images, labels, names).fitted(size), test.fitted(size)
 
 
 def _read_cifar100(folder: Path, size: int | None) -> Split:
     names = _class_names(folder / "meta", "fine_label_names")
     train, test = (_read_cifar(folder / part, "fine_labels", names) for part in ("train", "test"))
-    return _fitted(train, size=size), _fitted(test, size=size)
+    return train.fitted(size), test.fitted(size)
 
 
 def _read_cifar(path: Path, labels_key: str, names: tuple[str, ...]) -> ImageSet:
@@ -269,8 +261,8 @@ def _split_arrays(path: Path, arrays: Arrays, size: int | None) -> Split:
     if extra := set(test_labels) - set(train_labels):
         raise InputError(f"y_test in {path} has the class '{names[min(extra)]}', which y_train has not")
     return (
-        _fitted(ImageSet(train, train_labels, names), size=size),
-        _fitted(ImageSet(test, test_labels, names), size=size, channels=train.shape[-1]),
+        ImageSet(train, train_labels, names).fitted(size),
+        ImageSet(test, test_labels, names).fitted(size, train.shape[-1]),
     )
 
 

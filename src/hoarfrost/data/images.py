@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hoarfrost.data.arrays import CHUNK, Ids, Pixels, as_images, fit_to
+from hoarfrost.data.arrays import CHUNK, Ids, Pixels, as_images, fit_to, with_channels
 from hoarfrost.errors import InputError
 
 Indices: TypeAlias = NDArray[np.integer] | NDArray[np.bool_] | Sequence[int] | slice
@@ -174,6 +174,18 @@ class ImageSet:
             labels=None if self.labels is None else self.labels[positions],
             paths=None if self.paths is None else tuple(self.paths[i] for i in positions),
         )
+
+    def fitted(self, size: int | None = None, channels: int | None = None) -> ImageSet:
+        """The images resized to (size, size) and with that many channels, each where asked for; files stay on disk."""
+        height, width, own = self.shape
+        channels = own if channels is None else channels
+        if (height, width) == (size or height, size or width) and channels == own:
+            return self
+        if isinstance(self.images, ImageFiles):
+            side = self.images.size if size is None else size
+            return replace(self, images=replace(self.images, size=side, channels=channels))
+        images = with_channels(self.images, channels) if size is None else fit_to(self.images, size, channels)
+        return replace(self, images=images)
 
     def without_labels(self) -> ImageSet:
         """The images alone. Paths go too: in a folder of class folders they name the class."""

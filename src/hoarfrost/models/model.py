@@ -53,10 +53,9 @@ class Model:
 
     def save(self, folder: Path) -> None:
         """Writes the model folder as a whole; an earlier model there is replaced, anything else refused."""
-        if not store.is_free(folder):
-            strangers = [] if not folder.is_dir() else [path for path in folder.iterdir() if path.name not in FILES]
-            if strangers or not (folder / "model.json").is_file():
-                raise InputError(f"{folder} holds something that is not a model: choose another place")
+        foreign = not (folder / "model.json").is_file() or store.strangers(folder, FILES)
+        if foreign and not store.is_free(folder):
+            raise InputError(f"{folder} holds something that is not a model: choose another place")
         with store.replaced_folder(folder) as new:
             self.write_into(new)
 

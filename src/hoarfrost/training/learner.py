@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from hoarfrost.config import Config, Schedule, override
-from hoarfrost.data.arrays import as_images, encode_labels, fit_to
+from hoarfrost.data.arrays import as_images, encode_labels
 from hoarfrost.data.augment import Augment
 from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageSet
@@ -31,7 +31,7 @@ from hoarfrost.seeding import seeded
 from hoarfrost.training.loop import Checkpoint, train, unbounded
 from hoarfrost.training.objective import Objective, choose_trained
 from hoarfrost.training.observers import Observer
-from hoarfrost.training.resolve import check_frozen, fitted, resolve
+from hoarfrost.training.resolve import check_frozen, resolve
 from hoarfrost.training.runtime import Runtime
 
 Images = ArrayLike | ImageSet | str | Path
@@ -163,7 +163,7 @@ class Learner:
         labelled = self._labelled(images, labels)
         config = resolve(self._asked, labelled, self.runtime.device)
         assert config.image_size is not None
-        labelled = fitted(labelled, config.image_size, labelled.shape[2])
+        labelled = labelled.fitted(config.image_size)
         assert labelled.labels is not None
         self.config = config
         classes, terms = len(labelled.class_names), config.method.stage_one
@@ -253,9 +253,8 @@ class Learner:
             raise InputError("this learner has not learned anything yet: call fit first")
         if isinstance(images, str | Path):
             return read_images(Path(images), labelled=False, size=size, channels=self.channels)
-        if not isinstance(images, ImageSet):
-            return ImageSet(fit_to(as_images(images), size, self.channels))
-        return fitted(images, size, self.channels)
+        given = images if isinstance(images, ImageSet) else ImageSet(as_images(images))
+        return given.fitted(size, self.channels)
 
     def save(self, folder: str | Path) -> None:
         """Writes the model folder as a whole; an earlier model there is replaced, anything else refused."""

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from hoarfrost.config import Config
-from hoarfrost.data.arrays import default_size, fit_to
-from hoarfrost.data.images import ImageFiles, ImageSet
+from hoarfrost.data.arrays import default_size
+from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import require, unknown
 from hoarfrost.models.backbones import get_shape
 
@@ -53,12 +53,3 @@ def channel_statistics(images: ImageSet) -> tuple[tuple[float, ...], tuple[float
     variance = counts @ values**2 / counts.sum(axis=1) - mean**2
     std = np.sqrt(np.maximum(variance, 1e-6))
     return tuple(mean.tolist()), tuple(std.tolist())
-
-
-def fitted(images: ImageSet, size: int, channels: int) -> ImageSet:
-    """The images in a model's size and channels; files stay on disk."""
-    if images.shape == (size, size, channels):
-        return images
-    if isinstance(images.images, ImageFiles):
-        return replace(images, images=replace(images.images, size=size, channels=channels))
-    return replace(images, images=fit_to(images.images, size, channels))
