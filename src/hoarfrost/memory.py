@@ -26,14 +26,10 @@ class ClassStatistics:
 
     @classmethod
     def of(cls, features: Tensor, labels: Tensor, classes: int) -> ClassStatistics:
-        """The statistics of features ``(N, D)`` with class ids ``(N,)``; in double precision, since sums are long."""
-        features, labels = features.cpu().double(), labels.cpu()
-        count = torch.bincount(labels, minlength=classes)
-        divisor = count.clamp(min=1)[:, None].double()
-        mean = torch.zeros(classes, features.shape[1], dtype=torch.float64).index_add_(0, labels, features) / divisor
-        squares = (features - mean[labels]).square()
-        variance = torch.zeros_like(mean).index_add_(0, labels, squares) / divisor
-        return cls(mean.float(), variance.float(), count)
+        """The statistics of features ``(N, D)`` with class ids ``(N,)``."""
+        tally = Tally(classes, features.shape[1], features.device)
+        tally.add(features, labels.to(features.device))
+        return tally.statistics()
 
     def extended(self, more: ClassStatistics) -> ClassStatistics:
         """With the classes of ``more`` behind these."""
@@ -55,6 +51,38 @@ class ClassStatistics:
         seen = self.count > 0
         shared = (unbiased[seen] + 1e-5).sqrt().mean(dim=0)
         return shared.expand_as(self.mean)
+
+
+class Tally:
+    """Class statistics of features that come batch by batch; in double precision, since sums are long."""
+
+    def __init__(self, classes: int, features: int, device: torch.device) -> None:
+        self.count = torch.zeros(classes, dtype=torch.float64, device=device)
+        self.mean = torch.zeros(classes, features, dtype=torch.float64, device=device)
+        self.squares = torch.zeros_like(self.mean)
+        """of the distances from the mean, added up"""
+
+    def add(self, features: Tensor, labels: Tensor) -> None:
+        """A batch ``(B, D)`` with class ids ``(B,)``."""
+        features = features.double()
+        count = torch.zeros_like(self.count).index_add_(0, labels, torch.ones_like(features[:, 0]))
+        mean = torch.zeros_like(self.mean).index_add_(0, labels, features) / count.clamp(min=1)[:, None]
+        squares = torch.zeros_like(self.mean).index_add_(0, labels, (features - mean[labels]).square())
+        self.merge(count, mean, squares)
+
+    def merge(self, count: Tensor, mean: Tensor, squares: Tensor) -> None:
+        """What another tally counted: two means are joined by how far they lie apart."""
+        whole = self.count + count
+        part = (count / whole.clamp(min=1))[:, None]
+        apart = mean - self.mean
+        self.squares += squares + apart.square() * part * self.count[:, None]
+        self.mean += apart * part
+        self.count = whole
+
+    def statistics(self) -> ClassStatistics:
+        """What was counted so far."""
+        variance = self.squares / self.count.clamp(min=1)[:, None]
+        return ClassStatistics(self.mean.float().cpu(), variance.float().cpu(), self.count.long().cpu())
 
 
 class Rehearsal:

@@ -43,9 +43,9 @@ def generator() -> torch.Generator:
 def test_the_loss_is_the_weighted_sum_of_the_terms(teacher: Network) -> None:
     objective, images = objective_of(teacher, FROST), torch.rand(12, 1, 16, 16)
     objective.set_epoch(4)
-    total, statistics, _ = objective(images, None, generator())
+    total, statistics, _ = objective(images, None, objective.draw(generator()))
     weights = [term.weight * sigmoid_rampup(4, term.ramp) for term in FROST]
-    inputs = objective.inputs(images, None, generator())
+    inputs = objective.inputs(images, None, objective.draw(generator()))
     values = [term.loss(inputs).item() for term in FROST]
     assert total.item() == pytest.approx(sum(w * v for w, v in zip(weights, values, strict=True)), rel=1e-5)
     assert statistics[1:].tolist() == pytest.approx(values, rel=1e-4)
@@ -54,7 +54,7 @@ def test_the_loss_is_the_weighted_sum_of_the_terms(teacher: Network) -> None:
 
 def test_inputs_are_what_their_names_say(teacher: Network) -> None:
     objective, images = objective_of(teacher, FROST), torch.rand(12, 1, 16, 16)
-    inputs = objective.inputs(images, None, generator())
+    inputs = objective.inputs(images, None, objective.draw(generator()))
     student = objective.student
     features = student(images)
     assert inputs.known == 3
@@ -70,7 +70,7 @@ def test_inputs_are_what_their_names_say(teacher: Network) -> None:
 
 def test_views_apart_have_batch_statistics_of_their_own(teacher: Network) -> None:
     objective, images = objective_of(teacher, FROST, together=False), torch.rand(12, 1, 16, 16)
-    inputs = objective.inputs(images, None, generator())
+    inputs = objective.inputs(images, None, objective.draw(generator()))
     assert torch.allclose(inputs.features, objective.student(images[:6]), atol=1e-6)
     assert not torch.allclose(inputs.features, objective.student(images)[:6], atol=1e-6)
 
@@ -81,7 +81,7 @@ def test_the_teacher_stays_as_it_is(teacher: Network) -> None:
     assert not teacher.training
     assert objective.student.training
     objective.set_epoch(0)
-    loss, _, _ = objective(torch.rand(12, 1, 16, 16), None, generator())
+    loss, _, _ = objective(torch.rand(12, 1, 16, 16), None, objective.draw(generator()))
     torch.autograd.backward(loss)
     assert all(torch.equal(tensor, before[name]) for name, tensor in teacher.state_dict().items())
 
@@ -89,7 +89,7 @@ def test_the_teacher_stays_as_it_is(teacher: Network) -> None:
 def test_what_no_term_needs_is_not_computed(teacher: Network) -> None:
     objective = objective_of(teacher, (SelfTraining(), Replay(weight=0.0), FeatureDistillation(weight=0.0)))
     assert objective.views == 1
-    inputs = objective.inputs(torch.rand(6, 1, 16, 16), None, generator())
+    inputs = objective.inputs(torch.rand(6, 1, 16, 16), None, objective.draw(generator()))
     assert inputs.teacher_features is None
     assert inputs.replay_joint is None
     assert inputs.novel_second is None
@@ -118,7 +118,7 @@ def test_only_heads_with_a_loss_are_trained(
 def test_replay_does_not_reach_the_backbone(teacher: Network) -> None:
     objective = objective_of(teacher, (Replay(per_class=2),))
     objective.set_epoch(0)
-    loss, _, _ = objective(torch.rand(6, 1, 16, 16), None, generator())
+    loss, _, _ = objective(torch.rand(6, 1, 16, 16), None, objective.draw(generator()))
     torch.autograd.backward(loss)
     assert all(parameter.grad is None for parameter in objective.student.backbone.parameters())
     assert objective.student.joint.weight.grad is not None
@@ -129,5 +129,5 @@ def test_hits_count_right_labels(teacher: Network) -> None:
     objective.set_epoch(0)
     images = torch.rand(8, 1, 16, 16)
     labels = teacher.train().joint(teacher(images)).argmax(dim=1)
-    _, _, hits = objective(images, labels, generator())
+    _, _, hits = objective(images, labels, objective.draw(generator()))
     assert hits.item() == 8

@@ -1,7 +1,9 @@
 """Random changes to a batch of images, drawn and applied for the whole batch at once, on its device.
 
 Each augmentation is a frozen dataclass that is its own configuration. It takes uint8 images ``(B, H, W, C)`` and gives
-floats in 0..1, ``(B, C, H, W)``; normalisation comes after, so that a zero border is black as in the sources.
+floats in 0..1, ``(B, C, H, W)``; normalisation comes after, so that a zero border is black as in the sources. ``draw``
+gets the random numbers, ``apply`` is a pure function of images and numbers: it can be compiled, and the numbers of a
+batch can be shared out between processes.
 """
 
 from __future__ import annotations
@@ -38,9 +40,17 @@ class Augment:
             value = getattr(self, name, 0)
             require(value <= 1, f"{name} of {self.kind} must not be above 1, as {value} is")
 
-    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """uint8 ``(B, H, W, C)`` to float ``(B, C, H, W)`` in 0..1."""
+    def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """The random numbers for ``count`` images, each ``(count, ...)``, on the generator's device."""
+        return ()
+
+    def apply(self, images: Tensor, *drawn: Tensor) -> Tensor:
+        """uint8 ``(B, H, W, C)`` to float ``(B, C, H, W)`` in 0..1, changed as ``drawn`` says."""
         return to_float(images)
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Draws and applies."""
+        return self.apply(images, *self.draw(len(images), generator))
 
 
 @dataclass(frozen=True)
@@ -52,15 +62,20 @@ class Crop(Augment):
     border: Border = "zero"
     flip: float = 0.5
 
-    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """Shifts ``(count, 2)`` and what decides on the mirror image ``(count,)``."""
+        device = generator.device
+        shift = torch.randint(-self.pad, self.pad + 1, (2, count), generator=generator, device=device)
+        return shift.T, torch.rand(count, generator=generator, device=device)
+
+    def apply(self, images: Tensor, *drawn: Tensor) -> Tensor:
         """One gather: each pixel is read from where it comes from."""
         count, height, width, _ = images.shape
         device = images.device
-        shift = torch.randint(-self.pad, self.pad + 1, (2, count, 1), generator=generator, device=device)
-        mirror = torch.rand((count, 1), generator=generator, device=device) < self.flip
-        rows = torch.arange(height, device=device) + shift[0]
+        shift, chance = drawn
+        rows = torch.arange(height, device=device) + shift[:, :1]
         columns = torch.arange(width, device=device)
-        columns = torch.where(mirror, width - 1 - columns, columns) + shift[1]
+        columns = torch.where(chance[:, None] < self.flip, width - 1 - columns, columns) + shift[:, 1:]
         inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
         rows, columns = _reflect(rows, height), _reflect(columns, width)
         batch = torch.arange(count, device=device)[:, None, None]
@@ -84,13 +99,16 @@ class Affine(Augment):
     flip: float = 0.0
     border: Border = "zero"
 
-    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """Five numbers an image, ``(count, 5)``."""
+        return (_uniform(5, count, generator),)
+
+    def apply(self, images: Tensor, *drawn: Tensor) -> Tensor:
         """One sampling grid an image."""
         count = len(images)
-        drawn = torch.rand((5, count), generator=generator, device=images.device)
-        angle, horizontal, vertical, scale = drawn[:4] * 2 - 1
+        angle, horizontal, vertical, scale = drawn[0][:, :4].T * 2 - 1
         zoom = 1 + scale * self.scale
-        mirror = 1 - 2 * (drawn[4] < self.flip).float()
+        mirror = 1 - 2 * (drawn[0][:, 4] < self.flip).float()
         cosine, sine = torch.cos(angle * self.rotate) * zoom, torch.sin(angle * self.rotate) * zoom
         # A grid spans -1..1, so a shift of the whole side is 2.
         rows = [cosine * mirror, -sine, horizontal * self.shift * 2, sine * mirror, cosine, vertical * self.shift * 2]
@@ -111,20 +129,28 @@ class ResizedCrop(Augment):
         require(0 < self.area[0] <= self.area[1] <= 1, f"area must rise within 0 and 1, unlike {self.area}")
         require(0 < self.ratio[0] <= self.ratio[1], f"ratio must rise from above 0, unlike {self.ratio}")
 
-    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """Five numbers an image, ``(count, 5)``."""
+        return (_uniform(5, count, generator),)
+
+    def apply(self, images: Tensor, *drawn: Tensor) -> Tensor:
         """Area uniform, ratio log-uniform, the place uniform among those inside the image."""
         count = len(images)
-        drawn = torch.rand((5, count), generator=generator, device=images.device)
-        area = self.area[0] + (self.area[1] - self.area[0]) * drawn[0]
+        size, shape, across, down, chance = drawn[0].T
+        area = self.area[0] + (self.area[1] - self.area[0]) * size
         low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
-        ratio = torch.exp(low + (high - low) * drawn[1])
+        ratio = torch.exp(low + (high - low) * shape)
         # Deviation: a crop that would leave the image is cut to its side instead of being drawn again.
         width = torch.sqrt(area * ratio).clamp(max=1)
         height = torch.sqrt(area / ratio).clamp(max=1)
-        mirror = 1 - 2 * (drawn[4] < self.flip).float()
+        mirror = 1 - 2 * (chance < self.flip).float()
         zero = torch.zeros_like(width)
-        rows = [width * mirror, zero, (2 * drawn[2] - 1) * (1 - width), zero, height, (2 * drawn[3] - 1) * (1 - height)]
+        rows = [width * mirror, zero, (2 * across - 1) * (1 - width), zero, height, (2 * down - 1) * (1 - height)]
         return _sample(images, torch.stack(rows, dim=1).view(count, 2, 3), border="reflect")
+
+
+def _uniform(numbers: int, count: int, generator: torch.Generator) -> Tensor:
+    return torch.rand((numbers, count), generator=generator, device=generator.device).T
 
 
 def _reflect(index: Tensor, size: int) -> Tensor:

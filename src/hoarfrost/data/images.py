@@ -95,13 +95,17 @@ class ImageFiles:
         return replace(self, paths=tuple(self.paths[i] for i in np.arange(len(self))[indices]))
 
     def __getitem__(self, indices: Indices) -> Pixels:
+        return self.read(indices)
+
+    def read(self, indices: Indices, *, threads: int | None = None) -> Pixels:
+        """The images at `indices`, decoded by as many threads as there are cores, or by `threads`."""
         files = self.take(indices)
         pixels = np.empty(files.shape, dtype=np.uint8)
-        if broken := files.decode_into(pixels):
+        if broken := files.decode_into(pixels, threads=threads):
             raise InputError(f"cannot read the image {files.paths[broken[0]]}: restore the file, or remove it")
         return pixels
 
-    def decode_into(self, pixels: Pixels | None) -> list[int]:
+    def decode_into(self, pixels: Pixels | None, *, threads: int | None = None) -> list[int]:
         """Decode every file, into the rows of `pixels` (N, size, size, channels) if given.
 
         Returns the positions of the files that cannot be read; their rows are left as they were.
@@ -122,7 +126,9 @@ class ImageFiles:
 
         # Decoding releases the interpreter lock. Tasks of some images each, as handing out a task costs as much as a
         # small image.
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        if threads == 1:
+            return decode_rows(range(len(self)))
+        with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
             return [row for broken in pool.map(decode_rows, in_chunks(len(self), 32)) for row in broken]
 
 
@@ -190,6 +196,13 @@ class ImageSet:
     def without_labels(self) -> ImageSet:
         """The images alone. Paths go too: in a folder of class folders they name the class."""
         return ImageSet(self.images)
+
+    def rows(self, part: range) -> Pixels | ImageFiles:
+        """Consecutive images as they are, in memory or on disk."""
+        if len(part) == len(self):
+            return self.images
+        rows = slice(part.start, part.stop)
+        return self.images.take(rows) if isinstance(self.images, ImageFiles) else self.images[rows]
 
     def pixels(self, indices: Indices) -> Pixels:
         """The images at `indices` in memory, uint8 (n, H, W, C)."""

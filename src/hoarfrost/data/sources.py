@@ -1,17 +1,28 @@
-"""Sources of batches: the loop asks for an epoch and gets augmented, normalised batches on its device."""
+"""Sources of batches: the loop asks for an epoch and gets augmented, normalised batches on its device.
+
+A batch is made in three parts, so that a compiled and replayed step can hold all but the first: ``picks`` says which
+images come next (and fetches them, where they are on disk), ``draw`` gets the random numbers, and ``batch`` is a pure
+function of both.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from hoarfrost.data.augment import Augment, to_float
 from hoarfrost.data.images import ImageFiles, ImageSet
+
+MOST_WORKERS = 8
+"""processes that decode; beyond these the disk is what is waited for"""
 
 
 @dataclass(frozen=True)
@@ -19,9 +30,9 @@ class Batch:
     """B images in one or two views, all first views before all second ones."""
 
     images: Tensor
-    """(views x B, C, H, W), normalised"""
+    """(views x B, C, H, W), normalised; where several processes share a batch, this one's part of it"""
     labels: Tensor | None
-    """(B,) class ids; only in stage one"""
+    """(B,) class ids, of the whole batch; only in stage one"""
 
 
 class Normaliser:
@@ -36,33 +47,133 @@ class Normaliser:
         return images.sub_(self.mean).mul_(self.scale)
 
 
-class DevicePixels:
-    """uint8 images ``(N, H, W, C)``: resident on the device when they are in memory, fetched by batches when not."""
+@dataclass(frozen=True)
+class Share:
+    """Which part of every batch is this process's."""
 
-    def __init__(self, images: NDArray[np.uint8] | ImageFiles, device: torch.device) -> None:
-        self.device = device
-        self.files: NDArray[np.uint8] | ImageFiles | None = None
-        self.resident: Tensor | None = None
-        if isinstance(images, ImageFiles | np.memmap):
-            self.files = images
-        else:
-            self.resident = torch.from_numpy(writable(images)).to(device)
-        self.count = len(images)
+    rank: int = 0
+    processes: int = 1
+
+    def of(self, rows: Tensor) -> Tensor:
+        """The rows of this process: the first come to the first process, and so on."""
+        if self.processes == 1:
+            return rows
+        part = len(rows) // self.processes
+        return rows[self.rank * part : (self.rank + 1) * part]
+
+
+WHOLE = Share()
+"""every batch, in one process"""
+
+
+class Pixels(Protocol):
+    """uint8 images ``(N, H, W, C)`` that come to the device batch by batch."""
+
+    def __len__(self) -> int: ...
+
+    def picks(self, order: list[Tensor]) -> Iterator[Tensor]:
+        """For the indices of each batch, on the device, what ``pixels`` needs."""
+
+    def pixels(self, pick: Tensor) -> Tensor:
+        """The images of a pick, ``(B, H, W, C)``, on the device."""
+
+
+class ResidentPixels:
+    """Images that stay on the device: a pick is the indices themselves."""
+
+    def __init__(self, images: NDArray[np.uint8], device: torch.device) -> None:
+        self.images = torch.from_numpy(writable(images)).to(device)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def picks(self, order: list[Tensor]) -> Iterator[Tensor]:
+        """The indices."""
+        return iter(order)
+
+    def pixels(self, pick: Tensor) -> Tensor:
+        """One gather."""
+        return self.images[pick]
+
+
+class StreamedPixels:
+    """Images on disk: worker processes read ahead, and a pick is the images themselves."""
+
+    def __init__(
+        self, images: ImageFiles | NDArray[np.uint8], device: torch.device, workers: int | None = None
+    ) -> None:
+        self.count, self.device = len(images), device
+        self.rows = Rows()
+        workers = min(MOST_WORKERS, usable_cores()) if workers is None else workers
+        self.loader = DataLoader(
+            Fetched(images),
+            batch_size=None,
+            sampler=self.rows,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=device.type == "cuda",
+        )
 
     def __len__(self) -> int:
         return self.count
 
-    def take(self, indices: Tensor) -> Tensor:
-        """The images at ``indices``, on the device."""
-        if self.resident is not None:
-            return self.resident[indices]
-        assert self.files is not None
-        return torch.from_numpy(writable(self.files[indices.cpu().numpy()])).to(self.device)
+    def picks(self, order: list[Tensor]) -> Iterator[Tensor]:
+        """The images of each batch, read while earlier batches are computed with."""
+        self.rows.batches = [rows.cpu().numpy() for rows in order]
+        for images in self.loader:
+            yield images.to(self.device, non_blocking=True)
+
+    def pixels(self, pick: Tensor) -> Tensor:
+        """They are there already."""
+        return pick
+
+
+class Rows(Sampler[NDArray[np.int64]]):
+    """The indices of each batch of an epoch."""
+
+    def __init__(self) -> None:
+        self.batches: list[NDArray[np.int64]] = []
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+class Fetched(Dataset[Tensor]):
+    """Whole batches by their indices, as worker processes read them."""
+
+    def __init__(self, images: ImageFiles | NDArray[np.uint8]) -> None:
+        self.images = images
+
+    def __getitem__(self, rows: NDArray[np.int64]) -> Tensor:
+        if isinstance(self.images, ImageFiles):
+            # A worker decodes alone: the others are the parallelism.
+            threads = None if torch.utils.data.get_worker_info() is None else 1
+            return torch.from_numpy(self.images.read(rows, threads=threads))
+        return torch.from_numpy(writable(np.asarray(self.images[rows])))
+
+
+def place_pixels(images: NDArray[np.uint8] | ImageFiles, device: torch.device) -> Pixels:
+    """Images in memory move to the device, those on disk stay there."""
+    if isinstance(images, ImageFiles | np.memmap):
+        return StreamedPixels(images, device)
+    return ResidentPixels(images, device)
 
 
 def writable(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """An array that torch can share: contiguous, and not read-only; copied only where it is not."""
     return np.require(images, requirements=["C", "W"])
+
+
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+Picked = tuple[Tensor, Tensor]
+"""the indices of the whole batch, and the pick of this process's part"""
 
 
 class ImageSource:
@@ -80,31 +191,54 @@ class ImageSource:
         batch_size: int,
         normaliser: Normaliser,
         device: torch.device,
+        share: Share = WHOLE,
     ) -> None:
-        self.pixels = DevicePixels(images.images, device)
+        self.store = place_pixels(images.images, device)
         labels = images.labels
         self.labels = None if labels is None else torch.from_numpy(labels.astype(np.int64)).to(device)
         self.augment, self.views, self.normaliser, self.device = augment, views, normaliser, device
         self.batch_size = min(batch_size, len(images))
+        self.share = share
 
     def __len__(self) -> int:
-        return -(-len(self.pixels) // self.batch_size)
+        return -(-len(self.store) // self.batch_size)
+
+    def picks(self, generator: torch.Generator) -> Iterator[Picked]:
+        """What comes in an epoch, batch by batch, in an order drawn from ``generator``."""
+        order = torch.randperm(len(self.store), generator=generator, device=self.device)
+        # Deviation: the sources have a smaller last batch; one size suits batch statistics, pairs and compilers.
+        order = torch.cat([order, order[: len(self) * self.batch_size - len(order)]])
+        batches = list(torch.split(order, self.batch_size))
+        return zip(batches, self.store.picks([self.share.of(rows) for rows in batches]), strict=True)
+
+    def draw(self, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """The random numbers of a batch, for every view of this process's images.
+
+        Every process draws those of the whole batch, so that the images do not depend on how many processes there are.
+        """
+        drawn = self.augment.draw(self.views * self.batch_size, generator)
+        if self.share.processes == 1:
+            return drawn
+        return tuple(torch.cat([self.share.of(view) for view in numbers.chunk(self.views)]) for numbers in drawn)
+
+    def batch(self, picked: Picked, drawn: tuple[Tensor, ...]) -> Batch:
+        """A pure function of the picked images and the numbers."""
+        rows, pick = picked
+        pixels = self.store.pixels(pick)
+        images = self.augment.apply(pixels.repeat(self.views, 1, 1, 1) if self.views > 1 else pixels, *drawn)
+        return Batch(self.normaliser(images), None if self.labels is None else self.labels[rows])
 
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
         """One pass over the images, in an order and with changes drawn from ``generator``."""
-        order = torch.randperm(len(self.pixels), generator=generator, device=self.device)
-        # Deviation: the sources have a smaller last batch; one size suits batch statistics, pairs and compilers.
-        order = torch.cat([order, order[: len(self) * self.batch_size - len(order)]])
-        for chosen in torch.split(order, self.batch_size):
-            pixels = self.pixels.take(chosen)
-            images = self.augment(pixels.repeat(self.views, 1, 1, 1) if self.views > 1 else pixels, generator)
-            yield Batch(self.normaliser(images), None if self.labels is None else self.labels[chosen])
+        for picked in self.picks(generator):
+            yield self.batch(picked, self.draw(generator))
 
 
 def plain_batches(
     images: NDArray[np.uint8] | ImageFiles, *, batch_size: int, normaliser: Normaliser, device: torch.device
 ) -> Iterator[Tensor]:
     """The images in their order, unchanged and normalised, for evaluation."""
-    pixels = DevicePixels(images, device)
-    for indices in torch.split(torch.arange(len(pixels), device=device), batch_size):
-        yield normaliser(to_float(pixels.take(indices)))
+    store = place_pixels(images, device)
+    order = list(torch.split(torch.arange(len(store), device=device), batch_size))
+    for pick in store.picks(order):
+        yield normaliser(to_float(store.pixels(pick)))

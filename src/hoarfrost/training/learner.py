@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from hoarfrost.config import Config, Schedule, override
 from hoarfrost.data.arrays import as_images, encode_labels
@@ -20,7 +21,7 @@ from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser, plain_batches
 from hoarfrost.errors import InputError
 from hoarfrost.losses.terms import Replay
-from hoarfrost.memory import ClassStatistics, Rehearsal
+from hoarfrost.memory import ClassStatistics, Rehearsal, Tally
 from hoarfrost.methods import get_method
 from hoarfrost.models.backbones import build_backbone, get_shape
 from hoarfrost.models.model import Model
@@ -32,7 +33,7 @@ from hoarfrost.training.loop import Checkpoint, train, unbounded
 from hoarfrost.training.objective import Objective, choose_trained
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.resolve import check_frozen, resolve
-from hoarfrost.training.runtime import Runtime
+from hoarfrost.training.runtime import Compile, Runtime
 
 Images = ArrayLike | ImageSet | str | Path
 """uint8 arrays (N, H, W) or (N, H, W, C), an ImageSet, a folder of images or an .npz file"""
@@ -67,7 +68,8 @@ class Learner:
     """One classifier for old and discovered classes.
 
     The constructor takes hyper-parameters only. ``recipe`` names the data set whose settings to start from;
-    ``settings`` changes single ones by their dotted keys, for example ``{"discover.epochs": 20}``.
+    ``settings`` changes single ones by their dotted keys, for example ``{"discover.epochs": 20}``. ``compiled`` says
+    whether training steps are compiled: "auto" does it on a GPU where there are many.
     """
 
     def __init__(
@@ -78,26 +80,27 @@ class Learner:
         *,
         recipe: str = "folder",
         device: str = "auto",
+        compiled: Compile = "auto",
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         config = get_recipe(recipe).config(get_method(method), operator.index(seed))
         if backbone != "auto":
             get_shape(backbone)
             config = replace(config, backbone=backbone)
-        self._begin(override(config, settings or {}), device)
+        self._begin(override(config, settings or {}), device, compiled)
 
     @classmethod
-    def from_config(cls, config: Config, device: str = "auto") -> Learner:
+    def from_config(cls, config: Config, device: str = "auto", compiled: Compile = "auto") -> Learner:
         """A learner for a whole configuration."""
         learner = cls.__new__(cls)
-        learner._begin(config, device)
+        learner._begin(config, device, compiled)
         return learner
 
-    def _begin(self, config: Config, device: str) -> None:
+    def _begin(self, config: Config, device: str, compiled: Compile) -> None:
         self.config = config
         self._asked = config  # what fit leaves open is decided anew by each fit's images
         self._device = device
-        self.runtime = Runtime(device, config.precision)
+        self.runtime = Runtime(device, config.precision, compiled)
         self._model: Model | None = None
 
     @property
@@ -140,7 +143,7 @@ class Learner:
                 raise InputError(f"{name} cannot be changed, since the model was built with it: leave it as it is")
         check_frozen(config, config.backbone)
         if config.precision != self.config.precision:
-            self.runtime = Runtime(self._device, config.precision)
+            self.runtime = Runtime(self._device, config.precision, self.runtime.compiled)
         self.config = config
         if self._model is not None:
             self._model = replace(self._model, config=config)
@@ -170,11 +173,11 @@ class Learner:
         with seeded(config.seed, "network"):
             network = self._placed(Network(build_backbone(config.backbone, labelled.shape[2]), classes))
         choose_trained(network, frozen=(), terms=terms)
-        objective = Objective(network, terms=terms)
+        objective = Objective(network, terms=terms, gather=self.runtime.processes.gather)
         self._train(
             objective, labelled, config.fit, augment=config.fit_augment, observer=observer, checkpoint=checkpoint
         )
-        statistics = self._statistics(network, labelled, labelled.labels, classes)
+        statistics = self._statistics(network, labelled, classes)
         self._model = Model(config, network.eval(), statistics, labelled.class_names)
         return self
 
@@ -196,6 +199,7 @@ class Learner:
             teacher=teacher,
             rehearsal=None if replay is None else Rehearsal(before.statistics, replay, self.runtime.device),
             views_together=config.views == "together",
+            gather=self.runtime.processes.gather,
         )
         self._train(
             objective,
@@ -205,35 +209,57 @@ class Learner:
             observer=observer,
             checkpoint=checkpoint,
         )
-        pseudo_labels = best(self.outputs(images, student).novel[-1])
-        statistics = before.statistics.extended(self._statistics(student, images, pseudo_labels, novel))
+        statistics = before.statistics.extended(self._statistics(student, images, novel))
         names = before.class_names + new_names(before.class_names, novel)
         self._model = Model(config, student.eval(), statistics, names)
         return self
 
+    @torch.no_grad()
     def outputs(self, images: Images, network: Network | None = None, *, features: bool = False) -> Outputs:
-        """What all heads say of the images; of another network where one is given (one in training, say)."""
+        """What all heads say of the images; of another network where one is given (one in training, say).
+
+        Several processes share the images out, and all get the whole.
+        """
         network = network or self.network
         prepared = self.prepare(images)
         joint, novel, kept = [], [], []
+        for extracted in self._features(prepared, network):
+            joint.append(network.joint(extracted))
+            novel.append([head(extracted) for head in network.novel])
+            if features:
+                kept.append(extracted)
+
+        def whole(parts: Sequence[Tensor]) -> NDArray[np.float32]:
+            rows: NDArray[np.float32] = (
+                self.runtime.processes.gather_rows(torch.cat(list(parts)), len(prepared)).cpu().numpy()
+            )
+            return rows
+
+        return Outputs(
+            joint=whole(joint),
+            novel=tuple(whole(parts) for parts in zip(*novel, strict=True)),
+            features=whole(kept) if features else None,
+        )
+
+    @torch.no_grad()
+    def _features(self, images: ImageSet, network: Network) -> Iterator[Tensor]:
+        """Features of this process's images, batch by batch; at least one batch, be it empty."""
+        device, mine = self.runtime.device, self.runtime.processes.part_of(len(images))
+        if not len(mine):
+            yield torch.zeros(0, network.backbone.features, device=device)
+            return
         was_training = network.training
         network.eval()
-        with torch.inference_mode():
-            for batch in plain_batches(
-                prepared.images, batch_size=EVALUATION_BATCH, normaliser=self._normaliser(), device=self.runtime.device
-            ):
-                with self.runtime.fabric.autocast():
-                    extracted = network(batch)
-                joint.append(network.joint(extracted))
-                novel.append([head(extracted) for head in network.novel])
-                if features:
-                    kept.append(extracted)
-        network.train(was_training)
-        return Outputs(
-            joint=torch.cat(joint).cpu().numpy(),
-            novel=tuple(torch.cat(parts).cpu().numpy() for parts in zip(*novel, strict=True)),
-            features=torch.cat(kept).cpu().numpy() if features else None,
-        )
+        try:
+            with self.runtime.numerics():
+                for batch in plain_batches(
+                    images.rows(mine), batch_size=EVALUATION_BATCH, normaliser=self._normaliser(), device=device
+                ):
+                    with self.runtime.autocast():
+                        extracted = network(batch)
+                    yield extracted
+        finally:
+            network.train(was_training)
 
     def predict_proba(self, images: Images) -> NDArray[np.float64]:
         """Class probabilities ``(N, C)``; columns follow the class ids."""
@@ -261,10 +287,10 @@ class Learner:
         self.model.save(Path(folder))
 
     @classmethod
-    def load(cls, folder: str | Path, device: str = "auto") -> Learner:
+    def load(cls, folder: str | Path, device: str = "auto", compiled: Compile = "auto") -> Learner:
         """The learner of a model folder, ready to predict or to discover."""
         model = Model.load(Path(folder))
-        learner = cls.from_config(model.config, device)
+        learner = cls.from_config(model.config, device, compiled)
         learner._model = replace(model, network=learner._placed(model.network))
         return learner
 
@@ -301,6 +327,7 @@ class Learner:
             batch_size=schedule.batch_size,
             normaliser=self._normaliser(),
             device=self.runtime.device,
+            share=self.runtime.processes.share(schedule.batch_size),
         )
         train(
             objective,
@@ -325,12 +352,18 @@ class Learner:
                 tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
         return network.to(self.runtime.device)
 
-    def _statistics(
-        self, network: Network, images: ImageSet, labels: NDArray[np.int64], classes: int
-    ) -> ClassStatistics:
-        features = self.outputs(images, network, features=True).features
-        assert features is not None
-        statistics = ClassStatistics.of(torch.from_numpy(features), torch.from_numpy(labels), classes)
+    @torch.no_grad()
+    def _statistics(self, network: Network, images: ImageSet, classes: int) -> ClassStatistics:
+        """Of the images' classes, or without labels of those that the newest novel head takes them for."""
+        device = self.runtime.device
+        tally = Tally(classes, network.backbone.features, device)
+        labels = None if images.labels is None else images.labels[self.runtime.processes.part_of(len(images))]
+        given = None if labels is None else torch.from_numpy(labels).to(device)
+        start = 0
+        for features in self._features(images, network):
+            rows = slice(start, start := start + len(features))
+            tally.add(features, network.novel[-1](features).argmax(dim=1) if given is None else given[rows])
+        statistics = self.runtime.processes.gather_tally(tally).statistics()
         if not (statistics.mean.isfinite().all() and statistics.variance.isfinite().all()):
             stage = len(network.novel)
             raise unbounded(stage, self.config.discover if stage else self.config.fit)

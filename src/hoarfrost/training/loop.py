@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from typing import Protocol
 
 import torch
@@ -13,10 +14,11 @@ from hoarfrost.config import Schedule
 from hoarfrost.data.sources import ImageSource
 from hoarfrost.errors import InputError
 from hoarfrost.models.network import Network
-from hoarfrost.seeding import generator as seeded_generator
+from hoarfrost.seeding import derive
 from hoarfrost.training.objective import Objective
 from hoarfrost.training.observers import Entry, Observer
 from hoarfrost.training.runtime import Runtime
+from hoarfrost.training.step import Stepper
 
 
 class Checkpoint(Protocol):
@@ -44,41 +46,59 @@ def train(
     trained = {name: p for name, p in objective.student.named_parameters() if p.requires_grad}
     if not trained:
         raise InputError("nothing is left to train: leave a part of the backbone or a head out of what is frozen")
-    optimizer = torch.optim.SGD(
-        trained.values(),
-        lr=schedule.learning_rate,
+    optimizer = build_optimizer(trained.values(), schedule, runtime.device)
+    done = _restore(objective.student, optimizer, trained, checkpoint)
+    stepper = Stepper(objective, source, optimizer, runtime=runtime, steps=(schedule.epochs - done) * len(source))
+    objective.train()
+    observer.stage_started(stage, epochs=schedule.epochs, batches=len(source), done=done)
+    saved = time.perf_counter()
+    with runtime.numerics():
+        for epoch in range(done, schedule.epochs):
+            started = time.perf_counter()
+            set_learning_rate(optimizer, schedule.learning_rate_at(epoch))
+            objective.set_epoch(epoch)
+            stepper.generator.manual_seed(derive(seed, "stage", stage, "epoch", epoch))
+            stepper.sums.zero_()
+            for picked in source.picks(stepper.generator):
+                stepper(picked)
+                observer.batch_done()
+            healthy = torch.stack([parameter.detach().isfinite().all() for parameter in trained.values()]).all()
+            *values, finite = torch.cat([stepper.sums, healthy[None]]).tolist()  # the epoch's only wait for the device
+            entry = {"stage": stage, "epoch": epoch, **_entry(objective, source, values)}
+            if not finite or not math.isfinite(entry["loss"]):
+                raise unbounded(stage, schedule)
+            entry |= {"learning_rate": schedule.learning_rate_at(epoch), "seconds": time.perf_counter() - started}
+            observer.epoch_done(entry, objective.student)
+            objective.train()
+            if checkpoint is not None and time.perf_counter() - saved >= runtime.save_every:
+                checkpoint.save(epoch + 1, _state(objective.student, optimizer, trained))
+                saved = time.perf_counter()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def build_optimizer(
+    parameters: Iterable[torch.nn.Parameter], schedule: Schedule, device: torch.device
+) -> torch.optim.Optimizer:
+    """SGD. On a GPU in one kernel, its learning rate in a tensor: a replayed step has the code of one epoch only."""
+    on_gpu = device.type == "cuda"
+    rate = schedule.learning_rate
+    return torch.optim.SGD(
+        parameters,
+        lr=torch.tensor(rate, device=device) if on_gpu else rate,
         momentum=schedule.momentum,
         weight_decay=schedule.weight_decay,
         nesterov=schedule.nesterov,
+        fused=on_gpu or None,
     )
-    done = _restore(objective.student, optimizer, trained, checkpoint)
-    module, stepper = runtime.fabric.setup(objective, optimizer)
-    objective.train()
-    observer.stage_started(stage, epochs=schedule.epochs, batches=len(source), done=done)
-    for epoch in range(done, schedule.epochs):
-        started = time.perf_counter()
-        for group in optimizer.param_groups:
-            group["lr"] = schedule.learning_rate_at(epoch)
-        objective.set_epoch(epoch)
-        generator = seeded_generator(runtime.device, seed, "stage", stage, "epoch", epoch)
-        sums = torch.zeros(len(objective.statistics) + 1, device=runtime.device)
-        for batch in source.epoch(generator):
-            stepper.zero_grad(set_to_none=True)
-            loss, statistics, hits = module(batch.images, batch.labels, generator)
-            runtime.fabric.backward(loss)
-            stepper.step()
-            sums += torch.cat([statistics, hits[None]])
-            observer.batch_done()
-        healthy = torch.stack([parameter.detach().isfinite().all() for parameter in trained.values()]).all()
-        *values, finite = torch.cat([sums, healthy[None]]).tolist()  # the epoch's only wait for the device
-        entry = {"stage": stage, "epoch": epoch, **_entry(objective, source, values)}
-        if not finite or not math.isfinite(entry["loss"]):
-            raise unbounded(stage, schedule)
-        entry |= {"learning_rate": schedule.learning_rate_at(epoch), "seconds": time.perf_counter() - started}
-        observer.epoch_done(entry, objective.student)
-        objective.train()
-        if checkpoint is not None:
-            checkpoint.save(epoch + 1, _state(objective.student, optimizer, trained))
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """In place where it is a tensor."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def unbounded(stage: int, schedule: Schedule) -> InputError:

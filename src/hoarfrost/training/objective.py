@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,9 @@ from hoarfrost.losses.functional import sigmoid_rampup
 from hoarfrost.losses.terms import LossInputs, Term
 from hoarfrost.memory import Rehearsal
 from hoarfrost.models.network import Network
+
+Replayed = tuple[Tensor, Tensor]
+"""features (R, D) of remembered classes, and their class ids (R,)"""
 
 
 def choose_trained(network: Network, *, frozen: Sequence[str], terms: Sequence[Term]) -> None:
@@ -30,7 +33,11 @@ def choose_trained(network: Network, *, frozen: Sequence[str], terms: Sequence[T
 
 
 class Objective(nn.Module):
-    """The weighted sum of the terms, as a module, so that precision and several devices wrap it as a whole."""
+    """The weighted sum of the terms, as a module, so that precision and several devices wrap it as a whole.
+
+    Where several processes share a batch, ``gather`` brings their features together: the heads and the terms then see
+    the whole batch in each process.
+    """
 
     def __init__(
         self,
@@ -40,14 +47,16 @@ class Objective(nn.Module):
         teacher: Network | None = None,
         rehearsal: Rehearsal | None = None,
         views_together: bool = True,
+        gather: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.student = student
         self.teacher = teacher
         self.terms = tuple(term for term in terms if term.weight != 0)
-        self.rehearsal = rehearsal
         self.views_together = views_together
+        self.gather = gather
         self.needs = frozenset(need for term in self.terms for need in term.needs)
+        self.rehearsal = rehearsal if "replay" in self.needs else None
         # The ramps live in a tensor, so that a new epoch changes a value and no code.
         self.register_buffer("weights", torch.zeros(len(self.terms)), persistent=False)
         self.weights: Tensor
@@ -74,11 +83,15 @@ class Objective(nn.Module):
         ramped = [term.weight * sigmoid_rampup(epoch, term.ramp) for term in self.terms]
         self.weights.copy_(torch.tensor(ramped))
 
+    def draw(self, generator: torch.Generator) -> Replayed | None:
+        """The features that a step rehearses; the same in every process."""
+        return None if self.rehearsal is None else self.rehearsal.draw(generator)
+
     def forward(
-        self, images: Tensor, labels: Tensor | None, generator: torch.Generator
+        self, images: Tensor, labels: Tensor | None, replayed: Replayed | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """``(views x B, C, H, W)`` to the loss, the statistics ``(1 + terms,)`` and how many labels were hit."""
-        inputs = self.inputs(images, labels, generator)
+        inputs = self.inputs(images, labels, replayed)
         # The heads and the losses are cheap and sensitive: they stay in single precision.
         with torch.autocast(images.device.type, enabled=False):
             losses = torch.stack([term.loss(inputs) for term in self.terms])
@@ -88,7 +101,7 @@ class Objective(nn.Module):
                 hits = (inputs.joint.detach().argmax(dim=1) == labels).sum().float()
         return total, torch.cat([total.detach()[None], losses.detach()]), hits
 
-    def inputs(self, images: Tensor, labels: Tensor | None, generator: torch.Generator) -> LossInputs:
+    def inputs(self, images: Tensor, labels: Tensor | None, replayed: Replayed | None) -> LossInputs:
         """Runs the networks, as far as the terms need them."""
         student, views = self.student, images.chunk(self.views)
         if self.views_together:
@@ -99,6 +112,9 @@ class Objective(nn.Module):
         if self.teacher is not None and "teacher" in self.needs:
             with torch.no_grad():
                 teacher_features = self.teacher(views[0]).float()
+        if self.gather is not None:
+            features = [self.gather(view) for view in features]
+            teacher_features = None if teacher_features is None else self.gather(teacher_features)
         with torch.autocast(images.device.type, enabled=False):
             if len(student.novel):
                 novel = student.novel[-1](features[0])
@@ -106,8 +122,8 @@ class Objective(nn.Module):
             if self.teacher is not None and teacher_features is not None:
                 with torch.no_grad():
                     teacher_joint = self.teacher.joint(teacher_features)
-            if self.rehearsal is not None and "replay" in self.needs:
-                replay, replay_labels = self.rehearsal.draw(generator)
+            if replayed is not None:
+                replay, replay_labels = replayed
                 replay_joint = student.joint(replay)
             joint = student.joint(features[0])
         return LossInputs(

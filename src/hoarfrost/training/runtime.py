@@ -1,15 +1,26 @@
-"""The device and the precision of a run, through Lightning Fabric."""
+"""Where and how a run computes: device, precision, compilation and processes, through Lightning Fabric."""
 
 from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
 from lightning_fabric import Fabric
 
 from hoarfrost.errors import InputError, unknown
+from hoarfrost.training.processes import Launched, Processes
+
+Compile = Literal["auto", "on", "off"]
+
+COMPILE_FROM = 10_000
+"""steps from which compiling saves more time than it takes"""
+
+SAVE_EVERY = 10.0
+"""seconds between two checkpoints where an epoch takes less: a large network takes a while to write"""
 
 
 def resolve_device(name: str) -> torch.device:
@@ -31,20 +42,75 @@ def resolve_device(name: str) -> torch.device:
 class Runtime:
     """Where and how exactly a learner computes."""
 
-    def __init__(self, device: str = "auto", precision: Literal["auto", "fp32", "bf16"] = "auto") -> None:
+    def __init__(
+        self,
+        device: str = "auto",
+        precision: Literal["auto", "fp32", "bf16"] = "auto",
+        compiled: Compile = "auto",
+    ) -> None:
         self.device = resolve_device(device)
-        # Fabric announces its precision and gives advice on standard error; the run's records say what was used.
+        self.compiled = compiled
+        launched = Launched.detect()
+        if launched.processes > 1 and self.device.index is not None:
+            raise InputError(f"device '{device}': each of several processes gets its own GPU; use --device cuda")
+        # Fabric gives advice on standard error; the run's records say what was used.
         logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
-        half = precision == "bf16" or (precision == "auto" and self.device.type == "cuda")
+        self.half = precision == "bf16" or (precision == "auto" and self.device.type == "cuda")
         self.fabric = Fabric(
             accelerator=self.device.type,
-            devices=1 if self.device.index is None else [self.device.index],
-            precision="bf16-mixed" if half else "32-true",
+            devices=launched.local if self.device.index is None else [self.device.index],
+            num_nodes=launched.machines,
+            strategy="ddp" if launched.processes > 1 else "auto",
+            precision="32-true",
         )
+        if launched.processes > 1:
+            self.fabric.launch()
+            self.device = self.fabric.device
+        self.processes = Processes(self.fabric)
+
+    def autocast(self) -> torch.autocast:
+        """Within the block networks compute in half precision, where that is asked for.
+
+        Fabric's own mixed precision would round the inputs of a step too: random numbers, replayed features.
+        """
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.half)
 
     @property
     def hardware(self) -> str:
         """The device in words, for the records of a run."""
+        one = f"CPU, {torch.get_num_threads()} threads"
         if self.device.type == "cuda":
-            return torch.cuda.get_device_name(self.device)
-        return f"CPU, {torch.get_num_threads()} threads"
+            one = torch.cuda.get_device_name(self.device)
+        return one if self.processes.alone else f"{self.processes.count} x {one}"
+
+    @property
+    def captures(self) -> bool:
+        """Whether steps are captured once and replayed."""
+        return self.device.type == "cuda" and self.processes.alone
+
+    def compiles(self, steps: int) -> bool:
+        """Whether so many steps are compiled."""
+        if self.compiled == "auto":
+            return self.captures and steps >= COMPILE_FROM
+        return self.compiled == "on"
+
+    @property
+    def save_every(self) -> float:
+        """Seconds between two checkpoints, at least; 0 for one after each epoch."""
+        return SAVE_EVERY if self.device.type == "cuda" else 0.0
+
+    @contextmanager
+    def numerics(self) -> Iterator[None]:
+        """How a GPU multiplies within the block: fp32 is true single precision, else TF32 is good enough."""
+        if self.device.type != "cuda":
+            yield
+            return
+        cudnn, before = torch.backends.cudnn, torch.get_float32_matmul_precision()
+        flags = cudnn.benchmark, cudnn.allow_tf32
+        try:
+            torch.set_float32_matmul_precision("high" if self.half else "highest")
+            cudnn.benchmark, cudnn.allow_tf32 = True, self.half
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+            cudnn.benchmark, cudnn.allow_tf32 = flags

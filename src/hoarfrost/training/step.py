@@ -1,0 +1,124 @@
+"""One step of the optimiser. On a GPU the step is compiled, and replayed without the host in the way."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from hoarfrost.data.sources import ImageSource, Picked
+from hoarfrost.training.objective import Objective, Replayed
+from hoarfrost.training.runtime import Runtime
+
+WARM_UP = 3
+"""steps before the capture: libraries choose their algorithms and allocate their memory in them"""
+
+
+class Pass(nn.Module):
+    """From picked images and random numbers to the loss: all of a step that is compiled as one."""
+
+    def __init__(self, source: ImageSource, objective: Objective, runtime: Runtime) -> None:
+        super().__init__()
+        self.source, self.objective, self.runtime = source, objective, runtime
+
+    def forward(
+        self, picked: Picked, drawn: tuple[Tensor, ...], replayed: Replayed | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss, the statistics and how many labels were hit."""
+        batch = self.source.batch(picked, drawn)
+        with self.runtime.autocast():
+            loss: tuple[Tensor, Tensor, Tensor] = self.objective(batch.images, batch.labels, replayed)
+        return loss
+
+
+class Stepper:
+    """Steps the optimiser, batch after batch, and adds up the statistics on the device.
+
+    ``generator`` is one for the whole stage, seeded anew for each epoch: what is replayed draws from it too.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        source: ImageSource,
+        optimizer: torch.optim.Optimizer,
+        *,
+        runtime: Runtime,
+        steps: int,
+    ) -> None:
+        self.objective, self.source, self.runtime = objective, source, runtime
+        self.generator = torch.Generator(device=runtime.device)
+        self.sums = torch.zeros(len(objective.statistics) + 1, device=runtime.device)
+        whole = Pass(source, objective, runtime)
+        compiled = runtime.compiles(steps)
+        if compiled:
+            whole.compile(dynamic=False)
+        self.module, self.optimizer = runtime.fabric.setup(whole, optimizer)
+        self._take: Callable[[Picked], None] = self.step
+        if runtime.captures:
+            self._take = Capture(self.step, self.generator)
+        self._untried = compiled
+
+    def __call__(self, picked: Picked) -> None:
+        """One step; nothing here waits for the device."""
+        if self._untried:
+            self._untried = False
+            try:
+                self._take(picked)
+            except Exception as error:  # compilers need compilers: going on without is slower, and no less right
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                warnings.warn(f"the step could not be compiled and runs as it is: {reason}", stacklevel=2)
+                self.module = self.runtime.fabric.setup_module(Pass(self.source, self.objective, self.runtime))
+                self._take(picked)
+        else:
+            self._take(picked)
+
+    def step(self, picked: Picked) -> None:
+        """The step itself: all of it is on the device."""
+        self.optimizer.zero_grad(set_to_none=True)
+        drawn, replayed = self.source.draw(self.generator), self.objective.draw(self.generator)
+        loss, statistics, hits = self.module(picked, drawn, replayed)
+        self.runtime.fabric.backward(loss)
+        self.optimizer.step()
+        self.sums += torch.cat([statistics, hits[None]])
+
+
+class Capture:
+    """A CUDA graph of a step: the first steps run as they are, then one is captured and replayed from there on."""
+
+    def __init__(self, step: Callable[[Picked], None], generator: torch.Generator) -> None:
+        self.step, self.generator = step, generator
+        self.warm_up = WARM_UP
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.inputs: Picked | None = None
+
+    def __call__(self, picked: Picked) -> None:
+        """A step on the picked images."""
+        if self.graph is None and self.warm_up:
+            self.warm_up -= 1
+            self._aside(picked)
+            return
+        if self.graph is None or self.inputs is None:
+            self.inputs = (picked[0].clone(), picked[1].clone())
+            self.graph = self._captured(self.inputs)
+        for place, given in zip(self.inputs, picked, strict=True):
+            place.copy_(given, non_blocking=True)
+        self.graph.replay()
+
+    def _aside(self, picked: Picked) -> None:
+        """On a stream of its own, as captures need it."""
+        current, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
+            self.step(picked)
+        current.wait_stream(side)
+
+    def _captured(self, inputs: Picked) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.generator)
+        # Threads that read images ahead use the device too, and are no part of this.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            self.step(inputs)
+        return graph
