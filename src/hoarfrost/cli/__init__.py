@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import NoReturn
 
 import hoarfrost
-from hoarfrost.cli import demo, discover, evaluate, fit, predict, run
+from hoarfrost.cli import bench, demo, discover, evaluate, fit, predict, run
 from hoarfrost.errors import InputError
 
 VERBS: dict[str, ModuleType] = {
@@ -24,6 +24,7 @@ VERBS: dict[str, ModuleType] = {
     "discover": discover,
     "predict": predict,
     "evaluate": evaluate,
+    "bench": bench,
 }
 
 
