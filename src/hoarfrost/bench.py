@@ -232,9 +232,9 @@ def stage_flop(learner: Learner, config: Config, load: Load, *, stage: int) -> f
     objective.train()
     images = torch.rand(2 * objective.views, channels, size, size)
     with FlopCounterMode(display=False) as counter:
-        loss, _, _ = objective(images, None if stage else torch.zeros(2, dtype=torch.int64), None)
+        loss, _ = objective(images, None if stage else torch.zeros(2, dtype=torch.int64), None)
         loss.backward()
-    return counter.get_total_flops() / 2 * load.images
+    return float(counter.get_total_flops()) / 2 * load.images
 
 
 def multiplication_rate(runtime: Runtime) -> float:

@@ -13,15 +13,32 @@ from torch.nn import functional as F
 from hoarfrost.errors import unknown
 
 
+class BatchNorm(nn.BatchNorm2d):
+    """Batch normalisation that does not count its batches: nothing reads the count, and counting takes a kernel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(B, C, H, W)`` to the same shape."""
+        return F.batch_norm(
+            x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training,
+            self.momentum or 0.0,
+            self.eps,
+        )
+
+
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut without parameters: averaged where it shrinks, zeros for added channels."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
+        self.bn1 = BatchNorm(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
+        self.bn2 = BatchNorm(outputs)
         self.stride = stride
         self.added = outputs - inputs
 
@@ -57,7 +74,7 @@ class Backbone(nn.Module):
         first = shape.widths[0]
         stride = shape.stem_stride
         stem = nn.Conv2d(channels, first, 2 + stride, stride=stride, padding=1, bias=False)
-        self.stem = nn.Sequential(stem, nn.BatchNorm2d(first), nn.ReLU(inplace=True))
+        self.stem = nn.Sequential(stem, BatchNorm(first), nn.ReLU(inplace=True))
         stages: OrderedDict[str, nn.Module] = OrderedDict()
         inputs = first
         for number, width in enumerate(shape.widths, start=1):

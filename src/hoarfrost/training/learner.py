@@ -347,10 +347,8 @@ class Learner:
 
     def _placed(self, network: Network) -> Network:
         """The network on the device, its convolutions channels-last."""
-        for tensor in network.parameters():
-            if tensor.dim() == 4:
-                tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
-        return network.to(self.runtime.device)
+        placed: Network = network.to(device=self.runtime.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return placed
 
     @torch.no_grad()
     def _statistics(self, network: Network, images: ImageSet, classes: int) -> ClassStatistics:

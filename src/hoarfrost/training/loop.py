@@ -62,10 +62,10 @@ def train(
             for picked in source.picks(stepper.generator):
                 stepper(picked)
                 observer.batch_done()
-            healthy = torch.stack([parameter.detach().isfinite().all() for parameter in trained.values()]).all()
-            *values, finite = torch.cat([stepper.sums, healthy[None]]).tolist()  # the epoch's only wait for the device
+            norm = torch.nn.utils.get_total_norm(parameter.detach() for parameter in trained.values())
+            *values, size = torch.cat([stepper.sums, norm[None]]).tolist()  # the epoch's only wait for the device
             entry = {"stage": stage, "epoch": epoch, **_entry(objective, source, values)}
-            if not finite or not math.isfinite(entry["loss"]):
+            if not math.isfinite(size) or not math.isfinite(entry["loss"]):
                 raise unbounded(stage, schedule)
             entry |= {"learning_rate": schedule.learning_rate_at(epoch), "seconds": time.perf_counter() - started}
             observer.epoch_done(entry, objective.student)

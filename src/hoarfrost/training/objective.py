@@ -68,7 +68,7 @@ class Objective(nn.Module):
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """The names of what ``forward`` gives beside the loss."""
+        """The names of what ``forward`` gives beside the loss, but for the last: how many labels were hit."""
         return ("loss", *(term.kind for term in self.terms))
 
     def train(self, mode: bool = True) -> Objective:
@@ -87,19 +87,18 @@ class Objective(nn.Module):
         """The features that a step rehearses; the same in every process."""
         return None if self.rehearsal is None else self.rehearsal.draw(generator)
 
-    def forward(
-        self, images: Tensor, labels: Tensor | None, replayed: Replayed | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """``(views x B, C, H, W)`` to the loss, the statistics ``(1 + terms,)`` and how many labels were hit."""
+    def forward(self, images: Tensor, labels: Tensor | None, replayed: Replayed | None) -> tuple[Tensor, Tensor]:
+        """``(views x B, C, H, W)`` to the loss and to the statistics with the labels hit, ``(1 + terms + 1,)``."""
         inputs = self.inputs(images, labels, replayed)
         # The heads and the losses are cheap and sensitive: they stay in single precision.
         with torch.autocast(images.device.type, enabled=False):
             losses = torch.stack([term.loss(inputs) for term in self.terms])
             total = (self.weights * losses).sum()
-            hits = torch.zeros((), device=images.device)
-            if labels is not None:
-                hits = (inputs.joint.detach().argmax(dim=1) == labels).sum().float()
-        return total, torch.cat([total.detach()[None], losses.detach()]), hits
+            with torch.no_grad():
+                hits = total.new_zeros(())
+                if labels is not None:
+                    hits = (inputs.joint.argmax(dim=1) == labels).sum()
+                return total, torch.cat([total[None], losses, hits[None]])
 
     def inputs(self, images: Tensor, labels: Tensor | None, replayed: Replayed | None) -> LossInputs:
         """Runs the networks, as far as the terms need them."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -23,14 +25,12 @@ class Pass(nn.Module):
         super().__init__()
         self.source, self.objective, self.runtime = source, objective, runtime
 
-    def forward(
-        self, picked: Picked, drawn: tuple[Tensor, ...], replayed: Replayed | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss, the statistics and how many labels were hit."""
+    def forward(self, picked: Picked, drawn: tuple[Tensor, ...], replayed: Replayed | None) -> tuple[Tensor, Tensor]:
+        """The loss and the statistics."""
         batch = self.source.batch(picked, drawn)
         with self.runtime.autocast():
-            loss: tuple[Tensor, Tensor, Tensor] = self.objective(batch.images, batch.labels, replayed)
-        return loss
+            outcome: tuple[Tensor, Tensor] = self.objective(batch.images, batch.labels, replayed)
+        return outcome
 
 
 class Stepper:
@@ -66,7 +66,8 @@ class Stepper:
         if self._untried:
             self._untried = False
             try:
-                self._take(picked)
+                with compiling_quietly():
+                    self._take(picked)
             except Exception as error:  # compilers need compilers: going on without is slower, and no less right
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 warnings.warn(f"the step could not be compiled and runs as it is: {reason}", stacklevel=2)
@@ -79,10 +80,24 @@ class Stepper:
         """The step itself: all of it is on the device."""
         self.optimizer.zero_grad(set_to_none=True)
         drawn, replayed = self.source.draw(self.generator), self.objective.draw(self.generator)
-        loss, statistics, hits = self.module(picked, drawn, replayed)
+        loss, statistics = self.module(picked, drawn, replayed)
         self.runtime.fabric.backward(loss)
         self.optimizer.step()
-        self.sums += torch.cat([statistics, hits[None]])
+        self.sums += statistics
+
+
+@contextmanager
+def compiling_quietly() -> Iterator[None]:
+    """Without the compiler's remarks on itself."""
+    log = logging.getLogger("torch._inductor")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"torch\.")
+            yield
+    finally:
+        log.setLevel(level)
 
 
 class Capture:
@@ -96,15 +111,18 @@ class Capture:
 
     def __call__(self, picked: Picked) -> None:
         """A step on the picked images."""
-        if self.graph is None and self.warm_up:
+        if self.inputs is None:
+            rows = picked[0].clone()
+            self.inputs = (rows, rows if picked[1] is picked[0] else picked[1].clone())
+        self.inputs[0].copy_(picked[0], non_blocking=True)
+        if self.inputs[1] is not self.inputs[0]:
+            self.inputs[1].copy_(picked[1], non_blocking=True)
+        if self.warm_up:
             self.warm_up -= 1
-            self._aside(picked)
+            self._aside(self.inputs)
             return
-        if self.graph is None or self.inputs is None:
-            self.inputs = (picked[0].clone(), picked[1].clone())
+        if self.graph is None:
             self.graph = self._captured(self.inputs)
-        for place, given in zip(self.inputs, picked, strict=True):
-            place.copy_(given, non_blocking=True)
         self.graph.replay()
 
     def _aside(self, picked: Picked) -> None:
