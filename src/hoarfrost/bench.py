@@ -140,7 +140,8 @@ def measure(
 
     ``began`` is the ``time.perf_counter()`` at which start-up began, if that was earlier.
     """
-    began = time.perf_counter() if began is None else began
+    imported = time.perf_counter()
+    began = imported if began is None else began
     config = replace(config, image_size=size, mean=(0.5,) * channels, std=(0.25,) * channels)
     config = replace(config, fit=_steady(config.fit, epochs), discover=_steady(config.discover, epochs))
     images = made_up(load.images, size, channels, load.known)
@@ -183,6 +184,7 @@ def measure(
             "images_per_second": load.images / statistics.median(evaluated),
         },
         "start_up": {
+            "imports": imported - began,
             "to_first_step": fitting.began - began,
             "stage_one_warm_up": fitting.warm_up,
             "discovery_warm_up": finding.began - begun + finding.warm_up,

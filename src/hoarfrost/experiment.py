@@ -6,6 +6,8 @@ last epoch.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 import time
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hoarfrost import evaluation, metrics, store
+from hoarfrost import evaluation, metrics, provenance, store
 from hoarfrost.config import Config, to_json
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
@@ -105,12 +107,18 @@ class Run:
         if kind is None or replaces:
             with store.replaced_folder(self.out) as new:
                 store.write_json(new / "config.json", content)
+                (new / self.unfinished.name).mkdir()
             self.made_now = True
             return False
         if not resume:
             raise InputError(f"{self.out} already holds a {kind}: --resume goes on with it, or choose another --out")
         store.check_same(self.out, content)
-        return (self.out / "metrics.json").exists()
+        done = (self.out / "metrics.json").exists()
+        if done:
+            shutil.rmtree(self.unfinished, ignore_errors=True)
+        else:
+            self.unfinished.mkdir(exist_ok=True)
+        return done
 
     def _kind(self) -> str:
         """What is in the folder, a run or a demo; refuses anything else, and a demo with foreign files."""
@@ -150,6 +158,36 @@ class Run:
         self.checkpoint(index).path.unlink(missing_ok=True)
 
 
+SHARED_SETTINGS = ("backbone", "image_size", "mean", "std", "fit", "fit_augment", "precision", "seed")
+"""what decides stage one, beside its terms and its images"""
+
+
+class Shelf:
+    """A folder of stage-one models that runs share, each found by all that decides it."""
+
+    def __init__(self, root: Path, config: Config, images: ImageSet) -> None:
+        content = {name: to_json(getattr(config, name)) for name in SHARED_SETTINGS}
+        content |= {"stage_one": to_json(config.method.stage_one), "images": images.digest()}
+        key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+        self.folder = root / f"stage-one-{key}"
+
+    def find(self) -> tuple[Record, list[Entry]] | None:
+        """The record and the log of the model, if it is there."""
+        path = self.folder / "record.json"
+        if not path.exists():
+            return None
+        return store.read_json(path, "stage-one folder"), LogFile(self.folder / "log.jsonl").entries()
+
+    def put(self, learner: Learner, record: Record, log: LogFile) -> None:
+        """Keeps a finished stage one."""
+        if self.folder.exists():
+            return
+        with store.replaced_folder(self.folder) as new:
+            learner.model.write_into(new)
+            shutil.copyfile(log.path, new / "log.jsonl")
+            store.write_json(new / "record.json", record)
+
+
 def run(
     config: RunConfig,
     train: ImageSet,
@@ -159,34 +197,51 @@ def run(
     device: str = "auto",
     resume: bool = False,
     observer: Observer | None = None,
+    share: Path | None = None,
 ) -> dict[str, Any]:
-    """Learns every step, scores it, writes the run folder; gives the content of ``metrics.json``."""
+    """Learns every step, scores it, writes the run folder; gives the content of ``metrics.json``.
+
+    In ``share`` stage-one models are looked for, and kept for other runs. Of several processes the first one writes.
+    """
     scenario = build_scenario(train, test, split=config.split, order=config.class_order, seed=config.learner.seed)
     for step in scenario.steps[1:]:
         check_novel(step.novel, len(step.images))
     # From the images of stage one alone: those of later steps are not there yet.
-    learner_config = resolve(config.learner, scenario.steps[0].images, resolve_device(device))
-    config = replace(config, learner=learner_config)
-    folder = Run(out)
-    if folder.open(config.describe(train, test), resume=resume):
-        shutil.rmtree(folder.unfinished, ignore_errors=True)
-        return store.read_json(out / "metrics.json", "run folder")
-    folder.unfinished.mkdir(exist_ok=True)
-    records = folder.finished_stages()
+    first_images = scenario.steps[0].images
+    config = replace(config, learner=resolve(config.learner, first_images, resolve_device(device)))
     learner = Learner.from_config(config.learner, device)
+    processes = learner.runtime.processes
+    folder = Run(out)
+    content = config.describe(train, test)
+    if processes.first(lambda: folder.open(content, resume=resume)):
+        return processes.first(lambda: store.read_json(out / "metrics.json", "run folder"))
+    records = processes.first(folder.finished_stages)
     if records:
         learner = Learner.load(folder.stage_folder(len(records) - 1), device)
+    shelf = None if share is None else Shelf(share, config.learner, first_images)
     try:
         for step in scenario.steps[len(records) :]:
             assignment = assignment_of(records, scenario)
-            watch = Watch(learner, step, truth=scenario.truths[step.index], assignment=assignment)
-            watchers = [watch, folder.log, observer or Observer()]
-            learner.learn(step, observer=Observers(watchers), checkpoint=folder.checkpoint(step.index))
-            record = score(learner, scenario, step, assignment)
-            folder.finish_stage(learner, step.index, record)
+            found = shelf.find() if shelf is not None and step.index == 0 else None
+            if shelf is not None and found is not None:
+                learner = Learner.load(shelf.folder, device)
+                learner.reconfigure(config.learner)
+                record, log = found
+                if processes.is_first:
+                    folder.log.adopt(log)
+            else:
+                watch = Watch(learner, step, truth=scenario.truths[step.index], assignment=assignment)
+                watchers = [watch, folder.log, observer or Observer()] if processes.is_first else [watch]
+                learner.learn(step, observer=Observers(watchers), checkpoint=folder.checkpoint(step.index))
+                record = score(learner, scenario, step, assignment)
+                if shelf is not None and step.index == 0 and processes.is_first:
+                    shelf.put(learner, record, folder.log)
             records.append(record)
+            if processes.is_first:
+                folder.finish_stage(learner, step.index, record)
     except Exception:
-        folder.abandon()
+        if processes.is_first:
+            folder.abandon()
         raise
     return _finish(config, folder, learner, scenario, records)
 
@@ -218,7 +273,8 @@ def score(learner: Learner, scenario: Scenario, step: Step, assignment: evaluati
 def _finish(
     config: RunConfig, folder: Run, learner: Learner, scenario: Scenario, records: Sequence[Record]
 ) -> dict[str, Any]:
-    log = folder.log.entries()
+    processes = learner.runtime.processes
+    log = processes.first(folder.log.entries)
     trained = [sum(line["seconds"] for line in log if line["stage"] == index) for index in range(len(scenario))]
     scored = sum(record["seconds"] for record in records)
     content: dict[str, Any] = {
@@ -229,6 +285,7 @@ def _finish(
         "class_names": list(scenario.class_names),
         "seed": config.learner.seed,
         "hardware": learner.runtime.hardware,
+        **provenance.describe(),
         "seconds": {
             "stage_one": round(trained[0], 3),
             "discovery": [round(seconds, 3) for seconds in trained[1:]],
@@ -238,10 +295,15 @@ def _finish(
         "stage_one": records[0]["stage_one"],
         "steps": [{**record["scores"], "assignment": record["assignment"]} for record in records[1:]],
     }
-    with store.replaced_folder(folder.out / "model") as new:
-        learner.model.write_into(new)
     assignment = assignment_of(records, scenario)
-    write_report(folder.out / "report.html", report_data(content, learner, scenario, assignment=assignment, log=log))
-    store.write_json(folder.out / "metrics.json", content)
-    shutil.rmtree(folder.unfinished, ignore_errors=True)
+    report = report_data(content, learner, scenario, assignment=assignment, log=log)
+
+    def write() -> None:
+        with store.replaced_folder(folder.out / "model") as new:
+            learner.model.write_into(new)
+        write_report(folder.out / "report.html", report)
+        store.write_json(folder.out / "metrics.json", content)
+        shutil.rmtree(folder.unfinished, ignore_errors=True)
+
+    processes.first(write)
     return content

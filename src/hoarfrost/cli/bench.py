@@ -100,7 +100,8 @@ def describe(content: dict[str, Any]) -> str:
     device = memory["device_peak_mib"]
     lines += [
         "",
-        f"start-up      {start['to_first_step']:.1f} s to the first step; warm-up {start['stage_one_warm_up']:.1f} s in"
+        f"start-up      {start['to_first_step']:.1f} s to the first step ({start['imports']:.1f} s of it imports);"
+        f" warm-up {start['stage_one_warm_up']:.1f} s in"
         f" stage one, {start['discovery_warm_up']:.1f} s in discovery",
         f"memory        {memory['host_peak_mib']:,.0f} MiB"
         + (f", {device:,.0f} MiB on the device" if device is not None else ""),

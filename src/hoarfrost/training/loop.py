@@ -70,7 +70,8 @@ def train(
             entry |= {"learning_rate": schedule.learning_rate_at(epoch), "seconds": time.perf_counter() - started}
             observer.epoch_done(entry, objective.student)
             objective.train()
-            if checkpoint is not None and time.perf_counter() - saved >= runtime.save_every:
+            due = time.perf_counter() - saved >= runtime.save_every
+            if checkpoint is not None and due and runtime.processes.is_first:
                 checkpoint.save(epoch + 1, _state(objective.student, optimizer, trained))
                 saved = time.perf_counter()
     optimizer.zero_grad(set_to_none=True)

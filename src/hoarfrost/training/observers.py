@@ -58,12 +58,16 @@ class LogFile(Observer):
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """Keeps the lines up to where training goes on."""
         kept = [line for line in self.entries() if (line["stage"], line["epoch"]) < (stage, done)]
-        store.write_bytes(self.path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+        self.adopt(kept)
 
     def epoch_done(self, entry: Entry, network: Network) -> None:
         """Adds a line."""
         with self.path.open("a") as file:
             file.write(json.dumps(entry) + "\n")
+
+    def adopt(self, entries: Sequence[Entry]) -> None:
+        """Begins with lines of another log."""
+        store.write_bytes(self.path, "".join(json.dumps(line) + "\n" for line in entries).encode())
 
     def entries(self) -> list[Entry]:
         """The lines so far; one that a kill cut short is left out."""
