@@ -16,6 +16,7 @@ from typing import NoReturn
 import hoarfrost
 from hoarfrost.cli import bench, demo, discover, evaluate, fit, predict, run
 from hoarfrost.errors import InputError
+from hoarfrost.launch import Launched
 
 VERBS: dict[str, ModuleType] = {
     "demo": demo,
@@ -115,9 +116,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refuse(message: str) -> int:
-    print(f"hoarfrost: {' '.join(message.split())}", file=sys.stderr)
+    _say(message)
     return 2
 
 
 def _warn(message: str) -> None:
-    print(f"hoarfrost: warning: {' '.join(message.split())}", file=sys.stderr)
+    _say(f"warning: {message}")
+
+
+def _say(message: str) -> None:
+    """One line on standard error; of several processes the first one speaks."""
+    if Launched.detect().is_first:
+        print(f"hoarfrost: {' '.join(message.split())}", file=sys.stderr)

@@ -53,20 +53,24 @@ def main(args: argparse.Namespace) -> int:
         "config": to_json(learner.config),
         "images": images.digest(),
     }
-    if work.is_done(out, content, resume=args.resume):
+    processes = learner.runtime.processes
+    if work.is_done(out, content, resume=args.resume, processes=processes):
         learner = Learner.load(out, args.device)
     else:
-        with work.workspace(out, content, resume=args.resume) as unfinished, Following() as progress:
+        beside = work.workspace(out, content, resume=args.resume, processes=processes)
+        with beside as unfinished, Following() as progress:
             log = LogFile(unfinished / "log.jsonl")
             learner.discover(
                 images,
                 args.novel,
-                observer=Observers([log, progress]),
+                observer=Observers([log, progress] if processes.is_first else []),
                 checkpoint=store.CheckpointFile(unfinished / work.CHECKPOINT),
             )
-            write_report(unfinished / "report.html", discovery_report(learner, images, log.entries()))
+            report = discovery_report(learner, images, processes.first(log.entries))
             learner.reconfigure(before)  # what this command changed is in config.json, and not for the next discovery
-            learner.model.write_into(unfinished)
+            if processes.is_first:
+                write_report(unfinished / "report.html", report)
+                learner.model.write_into(unfinished)
     names = learner.class_names
     counts = np.bincount(learner.predict(images), minlength=len(names)).tolist()
     found = dict(zip(names[-args.novel :], counts[-args.novel :], strict=True))

@@ -53,17 +53,20 @@ def main(args: argparse.Namespace) -> int:
     images = read_images(Path(args.images), labelled=True, size=config.image_size)
     config = resolve(config, images, device)
     content = {"format": store.FORMAT, "kind": "fit", "config": to_json(config), "images": images.digest()}
-    if work.is_done(out, content, resume=args.resume):
+    learner = Learner.from_config(config, args.device)
+    processes = learner.runtime.processes
+    if work.is_done(out, content, resume=args.resume, processes=processes):
         learner = Learner.load(out, args.device)
     else:
-        learner = Learner.from_config(config, args.device)
-        with work.workspace(out, content, resume=args.resume) as unfinished, Following() as progress:
+        beside = work.workspace(out, content, resume=args.resume, processes=processes)
+        with beside as unfinished, Following() as progress:
             learner.fit(
                 images,
-                observer=Observers([LogFile(unfinished / "log.jsonl"), progress]),
+                observer=Observers([LogFile(unfinished / "log.jsonl"), progress] if processes.is_first else []),
                 checkpoint=store.CheckpointFile(unfinished / work.CHECKPOINT),
             )
-            learner.model.write_into(unfinished)
+            if processes.is_first:
+                learner.model.write_into(unfinished)
     summary = {
         "model": str(out),
         "images": len(images),

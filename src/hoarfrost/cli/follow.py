@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hoarfrost.errors import InputError
+from hoarfrost.launch import Launched
 from hoarfrost.training.observers import Entry, Observer
 
 if TYPE_CHECKING:
@@ -89,11 +90,12 @@ class Bars(Observer):
 
 
 class Following:
-    """Bars or lines on standard error, for the length of a ``with`` block."""
+    """Bars or lines on standard error, for the length of a ``with`` block; silent but in the first process."""
 
     def __init__(self) -> None:
-        self.bars = Bars() if sys.stderr.isatty() else None
-        self.observer: Observer = self.bars or Lines(sys.stderr)
+        first = Launched.detect().is_first
+        self.bars = Bars() if first and sys.stderr.isatty() else None
+        self.observer: Observer = self.bars or (Lines(sys.stderr) if first else Observer())
 
     def __enter__(self) -> Observer:
         if self.bars is not None:

@@ -8,6 +8,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from hoarfrost.launch import Launched
+
 if TYPE_CHECKING:
     from hoarfrost.config import Config
 
@@ -85,7 +87,9 @@ def configured(
 
 
 def answer(args: argparse.Namespace, content: dict[str, Any], text: str) -> int:
-    """Prints the JSON object or the text for people."""
+    """Prints the JSON object or the text for people; of several processes the first one speaks."""
+    if not Launched.detect().is_first:
+        return 0
     if args.json:
         json.dump(content, sys.stdout, indent=2, ensure_ascii=False)
         print()

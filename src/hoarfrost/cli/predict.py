@@ -51,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
     writer = csv.DictWriter(buffer, ["path", "class", "probability", "kind"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    if args.out:
+    if args.out and learner.runtime.processes.is_first:
         store.write_bytes(Path(args.out), buffer.getvalue().encode(errors="surrogateescape"))
     text = f"{args.out}: {len(rows)} images" if args.out else buffer.getvalue().rstrip("\n")
     return options.answer(args, {"model": str(args.model), "predictions": rows}, text)

@@ -284,7 +284,7 @@ class Learner:
 
     def save(self, folder: str | Path) -> None:
         """Writes the model folder as a whole; an earlier model there is replaced, anything else refused."""
-        self.model.save(Path(folder))
+        self.runtime.processes.first(lambda: self.model.save(Path(folder)))
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto", compiled: Compile = "auto") -> Learner:

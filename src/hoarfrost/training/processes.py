@@ -1,4 +1,4 @@
-"""Several processes that train one model, on one machine or more: Fabric starts none, ``torchrun`` or SLURM does.
+"""One process that trains a model, or several, on one machine or more, which ``torchrun`` or SLURM started.
 
 The batch of the configuration is that of all processes together, and the learning rate is left as it is. Each process
 computes the features of its part of a batch; the features are then brought together, and every process computes the
@@ -9,71 +9,88 @@ statistics are counted by parts and joined. Files are written by the first proce
 from __future__ import annotations
 
 import itertools
-import os
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
-from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from torch import Tensor
+from torch import Tensor, nn
 
-from hoarfrost.data.sources import Share
+from hoarfrost.data.sources import WHOLE, Share
 from hoarfrost.errors import InputError
+from hoarfrost.launch import Launched
 from hoarfrost.memory import Tally
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Launched:
-    """What a launcher of several processes told this one."""
-
-    local: int = 1
-    """processes on this machine"""
-    machines: int = 1
-
-    @property
-    def processes(self) -> int:
-        """All of them."""
-        return self.local * self.machines
-
-    @classmethod
-    def detect(cls) -> Launched:
-        """By ``torchrun``, by SLURM's ``srun``, or as one process."""
-        if TorchElasticEnvironment.detect():
-            local = int(os.environ["LOCAL_WORLD_SIZE"])
-            return cls(local, int(os.environ["WORLD_SIZE"]) // local)
-        if SLURMEnvironment.detect():
-            machines = int(os.environ.get("SLURM_NNODES", "1"))
-            return cls(int(os.environ.get("SLURM_NTASKS", "1")) // machines, machines)
-        return cls()
-
-
 class Processes:
-    """All processes of a run, each with its part of every batch. With one process nothing here does anything."""
+    """The processes of a run; here there is one, and nothing to share."""
 
-    def __init__(self, fabric: Fabric) -> None:
-        self.fabric = fabric
-        self.rank: int = fabric.global_rank
-        self.count: int = fabric.world_size
-
-    @property
-    def alone(self) -> bool:
-        """Whether this is the only one."""
-        return self.count == 1
+    rank = 0
+    count = 1
+    gather: Callable[[Tensor], Tensor] | None = None
+    """joins equal parts (B, D) of all processes, in training"""
 
     @property
     def is_first(self) -> bool:
         """Whether this is the process that writes files and speaks."""
         return self.rank == 0
 
+    def set_up(self, module: nn.Module) -> nn.Module:
+        """The module, its gradients those of all processes."""
+        return module
+
     def first(self, work: Callable[[], T]) -> T:
         """Work for the first process alone: its result, or its refusal, comes to all."""
-        if self.alone:
-            return work()
+        return work()
+
+    def share(self, batch_size: int) -> Share:
+        """This process's part of each batch. The batch of the configuration is that of all processes together."""
+        return WHOLE
+
+    def part_of(self, count: int) -> range:
+        """This process's part of ``count`` things: consecutive ones, as even as can be."""
+        return _parts(count, self.count)[self.rank]
+
+    def gather_rows(self, rows: Tensor, count: int) -> Tensor:
+        """Joins what the processes have of ``count`` rows, each its ``part_of``."""
+        return rows
+
+    def gather_tally(self, tally: Tally) -> Tally:
+        """Joins what the processes counted, in their order: the same in each."""
+        return tally
+
+
+class SeveralProcesses(Processes):
+    """Processes that Lightning Fabric connects, by the launcher's word."""
+
+    def __init__(self, launched: Launched, accelerator: str) -> None:
+        from lightning_fabric import Fabric
+
+        # Fabric gives advice on standard error; the run's records say what was used.
+        logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
+        self.fabric = Fabric(
+            accelerator=accelerator, devices=launched.local, num_nodes=launched.machines, strategy="ddp"
+        )
+        self.fabric.launch()
+        self.rank, self.count = self.fabric.global_rank, self.fabric.world_size
+        self.gather = self._gather
+
+    @property
+    def device(self) -> torch.device:
+        """Each process has a GPU of its own."""
+        return self.fabric.device
+
+    def set_up(self, module: nn.Module) -> nn.Module:
+        """Wrapped by DDP; on GPUs batch statistics are those of the whole batch, on CPUs PyTorch has no such thing."""
+        if self.device.type == "cuda":
+            module = nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
+        wrapped: nn.Module = self.fabric.setup_module(module)
+        return wrapped
+
+    def first(self, work: Callable[[], T]) -> T:
+        """The others wait."""
         outcome: tuple[T | None, Exception | None] = (None, None)
         if self.is_first:
             try:
@@ -86,30 +103,19 @@ class Processes:
         return cast(T, result)
 
     def share(self, batch_size: int) -> Share:
-        """This process's part of each batch. The batch of the configuration is that of all processes together."""
+        """Refuses a batch that cannot be shared evenly."""
         if batch_size % self.count:
             raise InputError(
-                f"a batch of {batch_size} images cannot be shared by {self.count} processes: choose a multiple"
+                f"a batch of {batch_size} images cannot be shared by {self.count} processes: choose a multiple of that"
             )
         return Share(self.rank, self.count)
-
-    def part_of(self, count: int) -> range:
-        """This process's part of ``count`` things: consecutive ones, as even as can be."""
-        return _parts(count, self.count)[self.rank]
-
-    @property
-    def gather(self) -> Callable[[Tensor], Tensor] | None:
-        """Joins equal parts ``(B, D)`` of all processes, in training; None where there is one process."""
-        return None if self.alone else self._gather
 
     def _gather(self, rows: Tensor) -> Tensor:
         whole: Tensor = _Gathered.apply(rows, self.rank, self.count)  # type: ignore[no-untyped-call]
         return whole
 
     def gather_rows(self, rows: Tensor, count: int) -> Tensor:
-        """Joins what the processes have of ``count`` rows, each its ``part_of``."""
-        if self.alone:
-            return rows
+        """Parts may differ by a row, which is filled up on the way."""
         sizes = [len(part) for part in _parts(count, self.count)]
         padded = torch.zeros(max(sizes), *rows.shape[1:], dtype=rows.dtype, device=rows.device)
         padded[: len(rows)] = rows
@@ -117,9 +123,7 @@ class Processes:
         return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
 
     def gather_tally(self, tally: Tally) -> Tally:
-        """Joins what the processes counted, in their order: the same in each."""
-        if self.alone:
-            return tally
+        """Three tensors from each."""
         columns = (tally.count, tally.mean, tally.squares)
         whole = Tally(tally.mean.shape[0], tally.mean.shape[1], tally.mean.device)
         for count, mean, squares in zip(*(_all_gathered(column, self.count) for column in columns), strict=True):

@@ -1,18 +1,17 @@
-"""Where and how a run computes: device, precision, compilation and processes, through Lightning Fabric."""
+"""Where and how a run computes: device, precision, compilation and processes."""
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
 import torch
-from lightning_fabric import Fabric
 
 from hoarfrost.errors import InputError, unknown
-from hoarfrost.training.processes import Launched, Processes
+from hoarfrost.launch import Launched
+from hoarfrost.training.processes import Processes, SeveralProcesses
 
 Compile = Literal["auto", "on", "off"]
 
@@ -50,29 +49,17 @@ class Runtime:
     ) -> None:
         self.device = resolve_device(device)
         self.compiled = compiled
-        launched = Launched.detect()
-        if launched.processes > 1 and self.device.index is not None:
-            raise InputError(f"device '{device}': each of several processes gets its own GPU; use --device cuda")
-        # Fabric gives advice on standard error; the run's records say what was used.
-        logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
         self.half = precision == "bf16" or (precision == "auto" and self.device.type == "cuda")
-        self.fabric = Fabric(
-            accelerator=self.device.type,
-            devices=launched.local if self.device.index is None else [self.device.index],
-            num_nodes=launched.machines,
-            strategy="ddp" if launched.processes > 1 else "auto",
-            precision="32-true",
-        )
+        self.processes = Processes()
+        launched = Launched.detect()
         if launched.processes > 1:
-            self.fabric.launch()
-            self.device = self.fabric.device
-        self.processes = Processes(self.fabric)
+            if self.device.index is not None:
+                raise InputError(f"device '{device}': each of several processes gets its own GPU; use --device cuda")
+            several = SeveralProcesses(launched, self.device.type)
+            self.processes, self.device = several, several.device
 
     def autocast(self) -> torch.autocast:
-        """Within the block networks compute in half precision, where that is asked for.
-
-        Fabric's own mixed precision would round the inputs of a step too: random numbers, replayed features.
-        """
+        """Within the block networks compute in half precision, where that is asked for."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.half)
 
     @property
@@ -81,12 +68,12 @@ class Runtime:
         one = f"CPU, {torch.get_num_threads()} threads"
         if self.device.type == "cuda":
             one = torch.cuda.get_device_name(self.device)
-        return one if self.processes.alone else f"{self.processes.count} x {one}"
+        return one if self.processes.count == 1 else f"{self.processes.count} x {one}"
 
     @property
     def captures(self) -> bool:
         """Whether steps are captured once and replayed."""
-        return self.device.type == "cuda" and self.processes.alone
+        return self.device.type == "cuda" and self.processes.count == 1
 
     def compiles(self, steps: int) -> bool:
         """Whether so many steps are compiled."""

@@ -55,7 +55,7 @@ class Stepper:
         compiled = runtime.compiles(steps)
         if compiled:
             whole.compile(dynamic=False)
-        self.module, self.optimizer = runtime.fabric.setup(whole, optimizer)
+        self.module, self.optimizer = runtime.processes.set_up(whole), optimizer
         self._take: Callable[[Picked], None] = self.step
         if runtime.captures:
             self._take = Capture(self.step, self.generator)
@@ -71,7 +71,7 @@ class Stepper:
             except Exception as error:  # compilers need compilers: going on without is slower, and no less right
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 warnings.warn(f"the step could not be compiled and runs as it is: {reason}", stacklevel=2)
-                self.module = self.runtime.fabric.setup_module(Pass(self.source, self.objective, self.runtime))
+                self.module = self.runtime.processes.set_up(Pass(self.source, self.objective, self.runtime))
                 self._take(picked)
         else:
             self._take(picked)
@@ -81,7 +81,7 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         drawn, replayed = self.source.draw(self.generator), self.objective.draw(self.generator)
         loss, statistics = self.module(picked, drawn, replayed)
-        self.runtime.fabric.backward(loss)
+        loss.backward()
         self.optimizer.step()
         self.sums += statistics
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from hoarfrost import store
 from hoarfrost.errors import InputError
+from hoarfrost.training.processes import Processes
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -20,46 +21,58 @@ def unfinished_beside(out: Path) -> Path:
     return out.with_name(f"{out.name}.unfinished")
 
 
-def is_done(out: Path, content: dict[str, Any], *, resume: bool) -> bool:
+def is_done(out: Path, content: dict[str, Any], *, resume: bool, processes: Processes) -> bool:
     """Whether ``out`` is that very model already. Refuses whatever else is there."""
-    store.check_place(out)
-    if store.is_free(out):
-        return False
-    if not (out / "model.json").is_file():
-        raise InputError(f"{out} already holds something else: choose another --out")
-    if not resume:
-        raise InputError(f"{out} already holds a model: choose another --out")
-    store.check_same(out, content)
-    return True
+
+    def look() -> bool:
+        store.check_place(out)
+        if store.is_free(out):
+            return False
+        if not (out / "model.json").is_file():
+            raise InputError(f"{out} already holds something else: choose another --out")
+        if not resume:
+            raise InputError(f"{out} already holds a model: choose another --out")
+        store.check_same(out, content)
+        return True
+
+    return processes.first(look)
 
 
 @contextmanager
-def workspace(out: Path, content: dict[str, Any], *, resume: bool) -> Iterator[Path]:
+def workspace(out: Path, content: dict[str, Any], *, resume: bool, processes: Processes) -> Iterator[Path]:
     """A folder beside ``out`` to work in, which takes its name when the block ends well.
 
     When the block fails, it is kept for ``--resume`` if an epoch is saved in it, and removed if not.
     """
     unfinished = unfinished_beside(out)
-    made_now = not unfinished.exists()
-    if not made_now:
+    checkpoint = unfinished / CHECKPOINT
+
+    def begin() -> bool:
+        """Whether it was made now."""
+        if not unfinished.exists():
+            with store.replaced_folder(unfinished) as new:
+                store.write_json(new / "config.json", content)
+            return True
         if not resume:
             raise InputError(f"{unfinished} holds unfinished work: --resume goes on with it, or remove it")
         store.check_same(unfinished, content)
-    else:
-        with store.replaced_folder(unfinished) as new:
-            store.write_json(new / "config.json", content)
-    checkpoint = unfinished / CHECKPOINT
+        return False
+
+    def finish() -> None:
+        if out.exists():
+            out.rmdir()  # is_done saw to it that it is empty
+        unfinished.rename(out)
+        # Only now: until the folder has its name, the last epoch is what a resumed command goes on from.
+        (out / CHECKPOINT).unlink(missing_ok=True)
+
+    made_now = processes.first(begin)
     try:
         yield unfinished
     except Exception:
-        if made_now and not checkpoint.exists():
+        if made_now and processes.is_first and not checkpoint.exists():
             shutil.rmtree(unfinished, ignore_errors=True)
         raise
-    if out.exists():
-        out.rmdir()  # is_done saw to it that it is empty
-    unfinished.rename(out)
-    # Only now: until the folder has its name, the last epoch is what a resumed command goes on from.
-    (out / CHECKPOINT).unlink(missing_ok=True)
+    processes.first(finish)
 
 
 def digest(path: Path) -> str:

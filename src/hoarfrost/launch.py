@@ -1,0 +1,40 @@
+"""Who started this process: ``torchrun`` and SLURM start several that work together, and say so in the environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What the launcher told this process."""
+
+    rank: int = 0
+    """counted over all machines"""
+    local: int = 1
+    """processes on this machine"""
+    machines: int = 1
+
+    @property
+    def processes(self) -> int:
+        """All of them."""
+        return self.local * self.machines
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes files and speaks."""
+        return self.rank == 0
+
+    @classmethod
+    def detect(cls) -> Launched:
+        """By ``torchrun``, by SLURM's ``srun``, or as one process."""
+        told = os.environ
+        if "TORCHELASTIC_RUN_ID" in told:
+            local = int(told["LOCAL_WORLD_SIZE"])
+            return cls(int(told["RANK"]), local, int(told["WORLD_SIZE"]) // local)
+        # A shell that SLURM opened has its variables too, and is one process.
+        if "SLURM_NTASKS" in told and told.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+            machines = int(told.get("SLURM_NNODES", "1"))
+            return cls(int(told.get("SLURM_PROCID", "0")), int(told["SLURM_NTASKS"]) // machines, machines)
+        return cls()
