@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from hoarfrost.data.augment import Augment, to_float
 from hoarfrost.data.images import ImageFiles, ImageSet
+from hoarfrost.errors import InputError
 
 MOST_WORKERS = 8
 """processes that decode; beyond these the disk is what is waited for"""
@@ -198,6 +199,9 @@ class ImageSource:
         self.labels = None if labels is None else torch.from_numpy(labels.astype(np.int64)).to(device)
         self.augment, self.views, self.normaliser, self.device = augment, views, normaliser, device
         self.batch_size = min(batch_size, len(images))
+        if self.batch_size < share.processes:
+            raise InputError(f"{len(images)} images are too few for {share.processes} processes: start fewer")
+        self.batch_size -= self.batch_size % share.processes
         self.share = share
 
     def __len__(self) -> int:

@@ -62,6 +62,7 @@ def train(
             for picked in source.picks(stepper.generator):
                 stepper(picked)
                 observer.batch_done()
+            runtime.processes.average_buffers(objective.student)
             norm = torch.nn.utils.get_total_norm(parameter.detach() for parameter in trained.values())
             *values, size = torch.cat([stepper.sums, norm[None]]).tolist()  # the epoch's only wait for the device
             entry = {"stage": stage, "epoch": epoch, **_entry(objective, source, values)}

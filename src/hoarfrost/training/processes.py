@@ -3,13 +3,16 @@
 The batch of the configuration is that of all processes together, and the learning rate is left as it is. Each process
 computes the features of its part of a batch; the features are then brought together, and every process computes the
 heads and the losses of the whole batch. So pairs, batch-wide distances and replay are those of one process. Class
-statistics are counted by parts and joined. Files are written by the first process.
+statistics are counted by parts and joined. Batch normalisation is synchronised on GPUs; on CPUs, for which PyTorch has
+no such thing, each process normalises by its own part, and running statistics are averaged after each epoch. Files are
+written by the first process.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -41,6 +44,9 @@ class Processes:
         """The module, its gradients those of all processes."""
         return module
 
+    def average_buffers(self, network: nn.Module) -> None:
+        """Makes running statistics of batches those of all processes."""
+
     def first(self, work: Callable[[], T]) -> T:
         """Work for the first process alone: its result, or its refusal, comes to all."""
         return work()
@@ -67,11 +73,15 @@ class SeveralProcesses(Processes):
 
     def __init__(self, launched: Launched, accelerator: str) -> None:
         from lightning_fabric import Fabric
+        from lightning_fabric.strategies import DDPStrategy
 
         # Fabric gives advice on standard error; the run's records say what was used.
         logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
         self.fabric = Fabric(
-            accelerator=accelerator, devices=launched.local, num_nodes=launched.machines, strategy="ddp"
+            accelerator=accelerator,
+            devices=launched.local,
+            num_nodes=launched.machines,
+            strategy=DDPStrategy(broadcast_buffers=False),  # they are averaged after each epoch
         )
         self.fabric.launch()
         self.rank, self.count = self.fabric.global_rank, self.fabric.world_size
@@ -86,8 +96,21 @@ class SeveralProcesses(Processes):
         """Wrapped by DDP; on GPUs batch statistics are those of the whole batch, on CPUs PyTorch has no such thing."""
         if self.device.type == "cuda":
             module = nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
-        wrapped: nn.Module = self.fabric.setup_module(module)
+        with warnings.catch_warnings():
+            # The option's new name is unknown to older versions of PyTorch.
+            warnings.filterwarnings("ignore", message=".*broadcast_buffers", category=FutureWarning)
+            wrapped: nn.Module = self.fabric.setup_module(module)
         return wrapped
+
+    def average_buffers(self, network: nn.Module) -> None:
+        """One sum over all of them; where batch statistics are synchronised they are equal already."""
+        buffers = [buffer for buffer in network.buffers() if buffer.is_floating_point()]
+        whole = torch.cat([buffer.flatten() for buffer in buffers])
+        torch.distributed.all_reduce(whole)
+        whole /= self.count
+        parts = whole.split([buffer.numel() for buffer in buffers])  # type: ignore[no-untyped-call]
+        for buffer, part in zip(buffers, parts, strict=True):
+            buffer.copy_(part.view_as(buffer))
 
     def first(self, work: Callable[[], T]) -> T:
         """The others wait."""
