@@ -21,7 +21,8 @@ from hoarfrost.models.network import Network, grow
 from hoarfrost.training.learner import Learner
 from hoarfrost.training.objective import Objective, choose_trained
 from hoarfrost.training.observers import Entry, Observer
-from hoarfrost.training.runtime import Compile, Runtime
+from hoarfrost.training.resolve import resolve
+from hoarfrost.training.runtime import Compile, Runtime, resolve_device
 
 
 @dataclass(frozen=True)
@@ -145,11 +146,12 @@ def measure(
     config = replace(config, image_size=size, mean=(0.5,) * channels, std=(0.25,) * channels)
     config = replace(config, fit=_steady(config.fit, epochs), discover=_steady(config.discover, epochs))
     images = made_up(load.images, size, channels, load.known)
+    on_gpu = resolve_device(device).type == "cuda"
+    compiled = compiled if on_gpu else "off"  # on a CPU nothing is
+    config = resolve(config, images, resolve_device(device))
     learner = Learner.from_config(config, device, compiled)
     runtime = learner.runtime
-    backbone = replace(config, backbone="small" if runtime.device.type == "cpu" or size < 24 else "resnet18")
-    config = backbone if config.backbone == "auto" else config
-    if runtime.device.type == "cuda":
+    if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     fitting, finding = BareLoop(images, config, runtime), Clock()
     learner.fit(images, observer=fitting)
@@ -191,7 +193,7 @@ def measure(
             "to_steady": fitting.began - began + fitting.warm_up,
         },
         "memory": {
-            "device_peak_mib": torch.cuda.max_memory_allocated() / 2**20 if runtime.device.type == "cuda" else None,
+            "device_peak_mib": torch.cuda.max_memory_allocated() / 2**20 if on_gpu else None,
             "host_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
         },
         "floor": {"multiplication_tflop_per_second": rate / 1e12},

@@ -74,7 +74,7 @@ def main(args: argparse.Namespace) -> int:
         channels=len(recipe.mean or (0.5,)),
         epochs=args.epochs,
         device=args.device,
-        compiled=args.compile if on_gpu else "off",
+        compiled=args.compile,
         began=began,
     )
     return options.answer(args, content, describe(content))

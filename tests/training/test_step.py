@@ -1,0 +1,129 @@
+"""One step: the compiled one is the plain one, and where nothing can be compiled the plain one is taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
+from hoarfrost.data.images import ImageSet
+from hoarfrost.data.sources import ImageSource, Normaliser
+from hoarfrost.losses.terms import Replay
+from hoarfrost.memory import ClassStatistics, Rehearsal
+from hoarfrost.methods import METHODS
+from hoarfrost.models.backbones import build_backbone
+from hoarfrost.models.network import Network, grow
+from hoarfrost.training.loop import build_optimizer, set_learning_rate
+from hoarfrost.training.objective import Objective, choose_trained
+from hoarfrost.training.runtime import COMPILE_FROM, Runtime
+from hoarfrost.training.step import Pass, Stepper
+
+CPU = torch.device("cpu")
+
+
+def objective_of(method: str, *, together: bool = True) -> Objective:
+    torch.manual_seed(0)
+    teacher = Network(build_backbone("small", 3), 3).requires_grad_(False)
+    student, terms = grow(teacher, 2), METHODS[method].active
+    choose_trained(student, frozen=("stem",), terms=terms)
+    statistics = ClassStatistics.of(torch.rand(30, 64), torch.arange(30) % 3, 3)
+    replay = next((term for term in terms if isinstance(term, Replay)), None)
+    rehearsal = None if replay is None else Rehearsal(statistics, replay, CPU)
+    objective = Objective(student, terms=terms, teacher=teacher, rehearsal=rehearsal, views_together=together)
+    objective.set_epoch(3)
+    objective.train()
+    return objective
+
+
+def source_for(objective: Objective, augment: Augment | None = None) -> ImageSource:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 12, 12, 3), dtype=np.uint8)
+    return ImageSource(
+        ImageSet(pixels),
+        augment=augment or Crop(pad=2),
+        views=objective.views,
+        batch_size=8,
+        normaliser=Normaliser((0.5,) * 3, (0.2,) * 3, CPU),
+        device=CPU,
+    )
+
+
+def traced(objective: Objective, source: ImageSource, runtime: Runtime) -> tuple[Tensor, Tensor]:
+    """The statistics of the plain step and of the one that went through the compiler's front, in one graph."""
+    whole = Pass(source, objective, runtime)
+    generator = torch.Generator().manual_seed(0)
+    picked = next(iter(source.picks(generator)))
+    drawn, replayed = source.draw(generator), objective.draw(generator)
+    _, plain = whole(picked, drawn, replayed)
+    torch._dynamo.reset()
+    compiled: Any = torch.compile(whole, fullgraph=True, backend="aot_eager", dynamic=False)
+    _, same = compiled(picked, drawn, replayed)
+    return plain, same
+
+
+@pytest.mark.parametrize("augment", [Augment(), Crop(), Affine(), ResizedCrop()], ids=lambda a: a.kind)
+def test_a_step_is_one_graph_whatever_the_augmentation(augment: Augment) -> None:
+    objective = objective_of("frost")
+    plain, same = traced(objective, source_for(objective, augment), Runtime("cpu"))
+    torch.testing.assert_close(same, plain)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_step_is_one_graph_whatever_the_method(method: str) -> None:
+    objective = objective_of(method, together=False)
+    plain, same = traced(objective, source_for(objective), Runtime("cpu", "bf16"))
+    torch.testing.assert_close(same, plain)
+
+
+def test_a_compiler_that_fails_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(module: Pass, **options: Any) -> None:
+        def refuse(*arguments: Any) -> None:
+            raise RuntimeError("no compiler here\nand more of it")
+
+        module._compiled_call_impl = refuse
+
+    monkeypatch.setattr(Pass, "compile", fail)
+    objective = objective_of("frost")
+    source = source_for(objective)
+    parameters = [p for p in objective.student.parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    stepper = Stepper(objective, source, optimizer, runtime=Runtime("cpu", compiled="on"), steps=1)
+    stepper.generator.manual_seed(0)
+    before = [p.detach().clone() for p in parameters]
+    with pytest.warns(UserWarning, match=r"could not be compiled and runs as it is: no compiler here$"):
+        stepper(next(iter(source.picks(stepper.generator))))
+    assert any(not torch.equal(p, old) for p, old in zip(parameters, before, strict=True))
+    assert stepper.sums[0] > 0
+
+
+def test_when_steps_are_compiled() -> None:
+    assert not Runtime("cpu").compiles(COMPILE_FROM), "on a CPU only when asked for"
+    assert Runtime("cpu", compiled="on").compiles(1)
+    assert not Runtime("cpu", compiled="off").compiles(10**9)
+
+
+def test_a_learning_rate_in_a_tensor_stays_that_tensor() -> None:
+    """A replayed step reads it where it was when the step was captured."""
+    parameter = torch.nn.Parameter(torch.ones(2))
+    rate = torch.tensor(0.5)
+    optimizer = torch.optim.SGD([parameter], lr=rate)
+    set_learning_rate(optimizer, 0.25)
+    assert optimizer.param_groups[0]["lr"] is rate
+    assert rate.item() == 0.25
+
+
+def test_the_optimiser_is_plain_sgd_on_a_cpu() -> None:
+    from hoarfrost.config import Schedule
+
+    parameter = torch.nn.Parameter(torch.ones(2))
+    schedule = Schedule(learning_rate=0.3, momentum=0.5, weight_decay=0.1, nesterov=True)
+    group = build_optimizer([parameter], schedule, CPU).param_groups[0]
+    assert {key: group[key] for key in ("lr", "momentum", "weight_decay", "nesterov")} == {
+        "lr": 0.3,
+        "momentum": 0.5,
+        "weight_decay": 0.1,
+        "nesterov": True,
+    }
