@@ -1,16 +1,21 @@
 # make demo   the environment (.venv/) and the demonstration (runs/demo/)
 # make test   the environment, then lint, types and tests
+# make results   RESULTS.md from the files under results/
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types unit format clean
+.PHONY: demo test results lint types unit format clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/hoarfrost demo --out runs/demo
 
 test: lint types unit
+
+results: $(VENV)/.runtime
+	$(BIN)/python -m hoarfrost.paper page > RESULTS.md.new
+	mv RESULTS.md.new RESULTS.md
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -119,6 +119,48 @@ def test_an_interrupted_run_ends_like_a_whole_one(
     assert not (out / "unfinished").exists()
 
 
+def test_stage_one_is_trained_once_for_runs_that_share_it(
+    whole: Path, digits: tuple[ImageSet, ImageSet], tmp_path: Path
+) -> None:
+    """The second run, of another method, begins with the first one's stage one, and ends as if it had its own."""
+    shelf = tmp_path / "shelf"
+    run(config_for(), *digits, out=tmp_path / "first", device="cpu", share=shelf)
+    (model,) = shelf.iterdir()
+    kept = {path.name: path.read_bytes() for path in model.iterdir()}
+    assert kept["weights.safetensors"] == (model / "weights.safetensors").read_bytes()
+    for name in ("weights", "prototypes"):
+        file = f"model/{name}.safetensors"
+        assert (tmp_path / "first" / file).read_bytes() == (whole / file).read_bytes()
+
+    class NoStageOne(Observer):
+        def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
+            assert stage > 0, "stage one was trained again"
+
+    other = {"discover.epochs": 1}
+    shared = run(
+        config_for(settings=other), *digits, out=tmp_path / "shared", device="cpu", share=shelf, observer=NoStageOne()
+    )
+    own = run(config_for(settings=other), *digits, out=tmp_path / "own", device="cpu")
+    assert scores(shared) == scores(own)
+    assert shared["seconds"]["stage_one"] > 0, "what stage one took is known from its log"
+    for name in ("weights", "prototypes"):
+        file = f"model/{name}.safetensors"
+        assert (tmp_path / "shared" / file).read_bytes() == (tmp_path / "own" / file).read_bytes()
+    log = [json.loads(line) for line in (tmp_path / "shared" / "log.jsonl").read_text().splitlines()]
+    assert [(line["stage"], line["epoch"]) for line in log] == [(0, 0), (0, 1), (1, 0), (2, 0)]
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == kept, "the shelf is left as it was"
+
+
+@pytest.mark.parametrize("settings", [{"seed": 1}, {"fit.epochs": 1}, {"fit_augment.rotate": 0.1}])
+def test_another_stage_one_is_not_taken_from_the_shelf(
+    digits: tuple[ImageSet, ImageSet], tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    quick = {"discover.epochs": 1, "fit.epochs": 2}
+    run(config_for("5-5", quick), *digits, out=tmp_path / "a", device="cpu", share=tmp_path / "shelf")
+    run(config_for("5-5", {**quick, **settings}), *digits, out=tmp_path / "b", device="cpu", share=tmp_path / "shelf")
+    assert len(list((tmp_path / "shelf").iterdir())) == 2
+
+
 def test_resuming_what_is_done_changes_nothing(whole: Path, digits: tuple[ImageSet, ImageSet]) -> None:
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
     run(config_for(), *digits, out=whole, device="cpu", resume=True)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hoarfrost.losses.terms import Replay
-from hoarfrost.memory import ClassStatistics, Rehearsal
+from hoarfrost.memory import ClassStatistics, Rehearsal, Tally
 
 CPU = torch.device("cpu")
 EMPTY, SINGLE = 2, 3
@@ -68,6 +68,18 @@ class TestClassStatistics:
         features = (1000 + torch.rand(5000, 1, generator=seeded(), dtype=torch.float64) / 100).float()
         result = ClassStatistics.of(features, torch.zeros(5000, dtype=torch.int64), 1)
         torch.testing.assert_close(result.variance, features.double().var(dim=0, correction=0).float()[None])
+
+    @pytest.mark.parametrize("size", [1, 2, 5, 12])
+    def test_batch_by_batch_is_all_at_once(self, size: int) -> None:
+        features, labels = example()
+        tally = Tally(5, 3, CPU)
+        for start in range(0, len(features), size):
+            tally.add(features[start : start + size], labels[start : start + size])
+        tally.add(features[:0], labels[:0])
+        parts, whole = tally.statistics(), statistics()
+        torch.testing.assert_close(parts.mean, whole.mean, rtol=1e-6, atol=0)
+        torch.testing.assert_close(parts.variance, whole.variance, rtol=1e-5, atol=1e-12)
+        assert torch.equal(parts.count, whole.count)
 
     def test_extended(self) -> None:
         features, labels = example()

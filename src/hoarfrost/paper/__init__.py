@@ -1,0 +1,1 @@
+"""The published numbers, and the page that sets ours beside them."""

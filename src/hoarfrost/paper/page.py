@@ -1,0 +1,169 @@
+"""``RESULTS.md``, made from the files under ``results/`` and from nothing else."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hoarfrost.paper.records import Result, grouped, published_row, read_results
+
+HEAD = """# Results
+
+Made by `make results` from the files under `results/`, one a run; not edited by hand. Percent of the test images, by
+the joint head, under the class-iNCD protocol ([docs/protocol.md](docs/protocol.md)); mean ± standard deviation over the
+seeds where there are several. *Paper* is what the FRoST paper prints (Class-incremental Novel Class Discovery, 2022).
+"""
+
+SWEEP_HEAD = """## How much the settings matter
+
+One seed of CIFAR-100 80-20, everything else as in the recipe. The sources disagree on these settings: the paper has a
+batch of 128 new images and β = 0.05, the authors' scripts β = 0.01, and their loader an effective 26 or 51 new images a
+step. *Together* sends both views through the network in one pass, *separate* in two with batch statistics of their own,
+as the authors' code does. The scores are of the test images: whoever picks a row by them has looked at the labels of
+new classes.
+"""
+
+
+def spread(values: Sequence[float | None]) -> str:
+    """Mean and standard deviation, or the one value.
+
+    >>> spread([1.0, 2.0, 3.0]), spread([5.25]), spread([None])
+    ('2.0 ± 1.0', '5.2', '–')
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    if len(known) == 1:
+        return f"{known[0]:.1f}"
+    return f"{statistics.mean(known):.1f} ± {statistics.stdev(known):.1f}"
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; the first column to the left, the others to the right."""
+    lines = [f"| {' | '.join(header)} |", f"|---|{'--:|' * (len(header) - 1)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def slashed(values: Iterable[float | None]) -> str:
+    """Published numbers in one cell."""
+    return " / ".join("–" if value is None else f"{value:.1f}" for value in values)
+
+
+def one_step_table(groups: dict[tuple[str, str, str], list[Result]]) -> str:
+    """A row for each group with one discovery."""
+    rows = []
+    for (dataset, split, method), results in groups.items():
+        steps = [result.content["steps"][0] for result in results]
+        paper = published_row(dataset, split, method)
+        rows.append(
+            [
+                f"{dataset} {split}, {method}",
+                ", ".join(str(result.content["seed"]) for result in results),
+                spread([result.content["stage_one"] for result in results]),
+                *(spread([step["joint"][key] for step in steps]) for key in ("old", "new", "all", "hm")),
+                spread([step["new_by_step_novel"][0] for step in steps]),
+                "–" if paper is None else slashed(paper["steps"][0][key] for key in ("old", "new", "all")),
+            ]
+        )
+    header = [
+        "data and method",
+        "seeds",
+        "stage one",
+        "Old",
+        "New",
+        "All",
+        "HM",
+        "novel head",
+        "paper: Old / New / All",
+    ]
+    return markdown(header, rows)
+
+
+def many_step_table(groups: dict[tuple[str, str, str], list[Result]]) -> str:
+    """A row for each step of each group with several discoveries, the paper's below it."""
+    rows = []
+    for (dataset, split, method), results in groups.items():
+        paper = published_row(dataset, split, method)
+        seeds = ", ".join(str(result.content["seed"]) for result in results)
+        for index in range(len(results[0].content["steps"])):
+            steps = [result.content["steps"][index] for result in results]
+            rows.append(
+                [
+                    f"{dataset} {split}, {method}, step {index + 1}",
+                    seeds,
+                    spread([step["joint"]["old"] for step in steps]),
+                    *(_by_step(steps, key) for key in ("new_by_step_joint", "new_by_step_novel")),
+                    spread([step["joint"]["all"] for step in steps]),
+                ]
+            )
+            if paper is not None:
+                step = paper["steps"][index]
+                by_step = [slashed(step[key]) for key in ("new_by_step_joint", "new_by_step_novel")]
+                rows.append(["*paper*", "", slashed([step["old"]]), *by_step, slashed([step["all"]])])
+    return markdown(["data and method", "seeds", "Old", "New by step, joint", "New by step, novel heads", "All"], rows)
+
+
+def _by_step(steps: Sequence[dict[str, Any]], key: str) -> str:
+    return " / ".join(spread(values) for values in zip(*(step[key] for step in steps), strict=True))
+
+
+def sweep_table(results: Sequence[Result]) -> str:
+    """A row a run."""
+    rows = []
+    for result in results:
+        learner = result.content["config"]["learner"]
+        terms, step = learner["method"]["terms"], result.content["steps"][0]
+        rows.append(
+            [
+                str(learner["discover"]["batch_size"]),
+                f"{terms['self-training']['weight']:g}",
+                learner["views"],
+                str(learner["discover"]["epochs"]),
+                *(spread([step["joint"][key]]) for key in ("old", "new", "all", "hm")),
+                spread([step["new_by_step_novel"][0]]),
+            ]
+        )
+    rows.sort(key=lambda row: (int(row[0]), float(row[1]), row[2], int(row[3])))
+    return markdown(["novel batch", "β", "views", "epochs", "Old", "New", "All", "HM", "novel head"], rows)
+
+
+def runs_table(results: Sequence[Result]) -> str:
+    """Where every figure comes from."""
+    rows = []
+    for result in results:
+        content = result.content
+        seconds = content["seconds"]
+        rows.append(
+            [
+                f"`{result.name}`",
+                content["hardware"],
+                f"torch {content['versions']['torch']}",
+                f"`{(content['commit'] or '–')[:10]}`",
+                f"{seconds['stage_one']:.0f}",
+                " / ".join(f"{value:.0f}" for value in seconds["discovery"]),
+            ]
+        )
+    return markdown(["file", "hardware", "version", "commit", "stage one, s", "discovery, s"], rows)
+
+
+def make_page(folder: Path) -> str:
+    """The whole page."""
+    results, sweeps = read_results(folder), read_results(folder / "sweeps")
+    groups = grouped(results)
+    one = {key: group for key, group in groups.items() if len(group[0].content["steps"]) == 1}
+    many = {key: group for key, group in groups.items() if key not in one}
+    parts = [HEAD]
+    if one:
+        parts += ["## One discovery\n", one_step_table(one) + "\n"]
+        rows = [row for key in one if (row := published_row(*key)) is not None]
+        notes = [f"- Paper, {row['method']} on {row['dataset']}: {row['note']}" for row in rows if "note" in row]
+        parts += ["\n".join(notes) + "\n"] if notes else []
+    if many:
+        parts += ["## Several discoveries\n", many_step_table(many) + "\n"]
+    if sweeps:
+        parts += [SWEEP_HEAD, sweep_table(sweeps) + "\n"]
+    if results or sweeps:
+        parts += ["## Runs\n", runs_table([*results, *sweeps]) + "\n"]
+    return "\n".join(parts)

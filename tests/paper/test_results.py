@@ -1,0 +1,106 @@
+"""Kept results and their page: nothing is on it that no file says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hoarfrost.paper.__main__ import main
+from hoarfrost.paper.page import make_page
+from hoarfrost.paper.records import published, published_row, read_results
+
+ROOT = Path(__file__).parents[2]
+
+
+def kept(seed: int, *, old: float, split: str = "5-5", batch: int = 64) -> dict[str, Any]:
+    steps = []
+    for index in range(split.count("-")):
+        joint = {"old": old, "new": 40.0, "all": 50.0 + index, "hm": 45.0}
+        by_step = [30.0 + number for number in range(index + 1)]
+        steps.append({"joint": joint, "new_by_step_joint": by_step, "new_by_step_novel": [v + 1 for v in by_step]})
+    learner = {
+        "seed": seed,
+        "views": "together",
+        "discover": {"batch_size": batch, "epochs": 200},
+        "method": {"terms": {"self-training": {"weight": 0.01}}},
+    }
+    return {
+        "method": "frost",
+        "dataset": "cifar10" if split == "5-5" else "cifar100",
+        "split": split,
+        "seed": seed,
+        "hardware": "a machine",
+        "versions": {"torch": "2.0"},
+        "commit": "0123456789abcdef",
+        "seconds": {"stage_one": 10.4, "discovery": [20.6] * len(steps), "scoring": 1.0, "total": 32.0},
+        "stage_one": 92.0,
+        "steps": steps,
+        "config": {"learner": learner},
+    }
+
+
+def write(folder: Path, name: str, content: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+def test_the_page_sets_means_beside_the_paper(tmp_path: Path) -> None:
+    for seed, old in enumerate((70.0, 72.0, 74.0)):
+        write(tmp_path, f"one-{seed}", kept(seed, old=old))
+    write(tmp_path, "two", kept(0, old=56.0, split="80-10-10"))
+    write(tmp_path / "sweeps", "a", kept(0, old=60.0, split="80-20", batch=128))
+    write(tmp_path / "sweeps", "b", kept(0, old=61.0, split="80-20", batch=26))
+    page = make_page(tmp_path)
+    one = (
+        "| cifar10 5-5, frost | 0, 1, 2 | 92.0 ± 0.0 | 72.0 ± 2.0 | 40.0 ± 0.0 | 50.0 ± 0.0 | 45.0 ± 0.0 | 31.0 ± 0.0 |"
+    )
+    assert f"{one} 77.5 / 49.5 / 63.4 |" in page
+    assert "| cifar100 80-10-10, frost, step 2 | 0 | 56.0 | 30.0 / 31.0 | 31.0 / 32.0 | 51.0 |" in page
+    assert "| *paper* |  | 25.8 | 75.0 / 48.4 | 77.3 / 79.6 | 33.0 |" in page
+    assert page.index("| 26 | 0.01 | together | 200 | 61.0 |") < page.index("| 128 | 0.01 | together | 200 | 60.0 |")
+    assert "| `one-0` | a machine | torch 2.0 | `0123456789` | 10 | 21 |" in page
+
+
+def test_runs_of_different_settings_are_not_averaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "a", kept(0, old=70.0))
+    write(tmp_path, "b", kept(1, old=70.0, batch=128))
+    assert main(["page", "--results", str(tmp_path)]) == 2
+    assert "b and a are not of one kind: discover.batch_size is 64 there and 128 now" in capsys.readouterr().err
+
+
+def test_keeping_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = kept(3, old=70.0)
+    config = content.pop("config")
+    for name, part in (("metrics", content), ("config", config)):
+        write(tmp_path / "run", name, part)
+    assert main(["keep", str(tmp_path / "run"), "--to", str(tmp_path / "results")]) == 0
+    assert main(["keep", str(tmp_path / "run"), "--to", str(tmp_path / "results"), "--folder-names"]) == 0
+    capsys.readouterr()
+    results = read_results(tmp_path / "results")
+    assert [result.name for result in results] == ["cifar10-5-5-frost-seed3", "run"]
+    assert results[0].content == {**content, "config": config}
+    (tmp_path / "run" / "metrics.json").unlink()
+    assert main(["keep", str(tmp_path / "run")]) == 2
+    assert "it has no metrics.json" in capsys.readouterr().err
+
+
+def test_the_page_in_the_repository_is_that_of_its_results() -> None:
+    page = ROOT / "RESULTS.md"
+    assert page.read_text(encoding="utf-8") == make_page(ROOT / "results")
+
+
+def test_published_rows_add_up() -> None:
+    """All is the mean over the classes; where the paper's own numbers disagree, a note says so."""
+    for row in published():
+        sizes = [int(part) for part in row["split"].split("-")]
+        for index, step in enumerate(row["steps"]):
+            new = step.get("new_by_step_joint", [step.get("new")])
+            classes = sizes[: index + 2]
+            expected = sum(size * value for size, value in zip(classes, [step["old"], *new], strict=True)) / sum(
+                classes
+            )
+            assert abs(expected - step["all"]) < 0.35 or "note" in row, (row, expected)
+    assert published_row("cifar10", "5-5", "nobody") is None
