@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost import metrics
+from hoarfrost.data.cache import AUTO, Keep
 from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
@@ -115,19 +116,18 @@ def confident_images(probabilities: NDArray[np.floating], classes: Sequence[int]
     return {c: order[predicted[order] == c][:count] for c in classes}
 
 
-def score_folder(learner: Learner, folder: Path, match: Path | None) -> dict[str, Any]:
+def score_folder(learner: Learner, folder: Path, match: Path | None, keep: Keep = AUTO) -> dict[str, Any]:
     """Scores of a model on a labelled folder; classes that had no labels in stage one are the new ones.
 
     A folder does not say in which step a class was discovered, so that all steps are matched at once: with the novel
     head after one discovery, with the joint head's discovered classes after several.
     """
     names = learner.class_names[: learner.known]
-    tested = read_images(folder, labelled=True, size=learner.config.image_size, channels=learner.channels)
-    matched = (
-        tested
-        if match is None
-        else read_images(match, labelled=True, size=learner.config.image_size, channels=learner.channels)
-    )
+    size, channels = learner.config.image_size, learner.channels
+    tested = read_images(folder, labelled=True, size=size, channels=channels, keep=keep)
+    matched = tested
+    if match is not None:
+        matched = read_images(match, labelled=True, size=size, channels=channels, keep=keep)
     new = sorted({*tested.class_names, *matched.class_names} - {*names})
     discovered = sum(learner.novel_per_step)
     if len(new) > discovered:

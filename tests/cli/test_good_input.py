@@ -131,3 +131,14 @@ def test_a_model_never_holds_what_is_no_number(place: Place) -> None:
     assert answer.code == 2
     assert "learning rate" in answer.err.splitlines()[-1]
     assert not Path("made").exists()
+
+
+@pytest.mark.parametrize("kept", [("--from-disk",), ("--cache", "decoded")], ids=["from-disk", "cache"])
+def test_where_images_are_kept_changes_nothing(place: Place, kept: Words) -> None:
+    place.well(*FIT)
+    place.well(*FIT, *kept, "--out", "again")
+    for name in ("weights", "prototypes"):
+        file = f"{name}.safetensors"
+        assert Path("made", file).read_bytes() == Path("again", file).read_bytes()
+    assert place.well(*PREDICT, *kept).out == place.well(*PREDICT).out
+    assert only_json(place.well(*EVALUATE, *kept, "--json").out) == only_json(place.well(*EVALUATE, "--json").out)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from hoarfrost.data import images as images_module
 from hoarfrost.data.arrays import as_images, fit_to
 from hoarfrost.data.folder import read_folder
-from hoarfrost.data.images import ImageFiles
+from hoarfrost.data.images import ImageFiles, PathList
 from hoarfrost.errors import InputError, SkippedFiles
 
 
@@ -60,6 +61,40 @@ class TestLayouts:
         assert images.paths == ("a/10.png", "a/2.png", "b.png", "c/d/e.png")
         assert (images.labels, images.class_names) == (None, ())
 
+    def test_paths_are_sorted_by_their_parts(self, tmp_path: Path) -> None:
+        for name in ["a/z.png", "a/b/1.png", "a/b-c/1.png", "a/b.png", "a-b/1.png", "a.png", "a/b/c/1.png", "a/b!.png"]:
+            save(tmp_path / name)
+        expected = ("a/b/1.png", "a/b/c/1.png", "a/b!.png", "a/b-c/1.png", "a/b.png", "a/z.png", "a-b/1.png", "a.png")
+        paths = read_folder(tmp_path, labelled=False).paths
+        assert paths == expected
+        assert paths == tuple(str(path) for path in sorted(map(PurePosixPath, expected)))
+
+    def test_file_names_that_are_no_text(self, tmp_path: Path) -> None:
+        names = [os.fsdecode(name) for name in (b"b/\xff.png", b"b/\xc3\xa9.png", b"a/\xe9.png")]
+        try:
+            for seed, name in enumerate(names):
+                save(tmp_path / "1.png", picture(seed))
+                (tmp_path / name).parent.mkdir(exist_ok=True)
+                (tmp_path / "1.png").rename(tmp_path / name)
+        except OSError:
+            pytest.skip("this file system takes no such names")
+        for on_disk in (False, True):
+            images = read_folder(tmp_path, labelled=True, on_disk=on_disk)
+            assert images.paths == tuple(sorted(names))
+            np.testing.assert_array_equal(images.pixels([0]), picture(2)[None])
+
+    def test_a_folder_that_memory_would_not_hold_stays_on_disk(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("a/1.png", "b/1.png"):
+            save(tmp_path / name)
+        assert isinstance(read_folder(tmp_path, labelled=True).images, np.ndarray)
+        size = read_folder(tmp_path, labelled=True).pixels(slice(None)).nbytes
+        for free, on_disk in ((2 * size, False), (2 * size - 1, True), (None, False)):
+            monkeypatch.setattr(images_module, "free_memory", lambda free=free: free)
+            assert isinstance(read_folder(tmp_path, labelled=True).images, ImageFiles) == on_disk
+            assert isinstance(read_folder(tmp_path, labelled=True, on_disk=False).images, np.ndarray)
+
     def test_hidden_things_are_passed_over_in_silence(self, tmp_path: Path) -> None:
         for name in ["a/1.png", "b/1.png", ".thumbs/1.png", "a/.hidden.png", "b/.deep/1.png", ".top.png"]:
             save(tmp_path / name)
@@ -90,6 +125,7 @@ class TestLayouts:
         assert isinstance(on_disk.images, ImageFiles)
         assert on_disk.digest() == in_memory.digest()
         assert (on_disk.paths, on_disk.class_names) == (in_memory.paths, in_memory.class_names)
+        assert isinstance(on_disk.take([3, 1]).paths, PathList)
 
 
 class TestSizesAndModes:
@@ -185,6 +221,9 @@ class TestBadFiles:
         with pytest.warns(SkippedFiles, match=r"1 file that is no readable image \(2\.png\)"):
             images = read_folder(tmp_path, labelled=False)
         assert images.shape == (24, 24, 1)
+        with pytest.warns(SkippedFiles, match=r"1 file that is no readable image \(2\.png\)"):
+            on_disk = read_folder(tmp_path, labelled=False, on_disk=True)
+        assert on_disk.digest() == images.digest()
 
     def test_loose_files_and_empty_classes(self, tmp_path: Path) -> None:
         for name in ["a/1.png", "b/1.png", "loose.png"]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hoarfrost.data.arrays import as_images, encode_labels, fit_to
-from hoarfrost.data.images import ImageFiles, ImageSet
+from hoarfrost.data.images import FileList, ImageFiles, ImageSet, OnDisk, PathList, in_threads
 from hoarfrost.errors import DtypeError, InputError
 
 
@@ -176,6 +179,80 @@ class TestFitTo:
             fit_to(random_images((1, 8, 8, 3)), size, channels)
 
 
+ODD_NAMES = ("a/1.png", "b/ü 漢.png", os.fsdecode(b"c/\xff\xfe.png"), "", "b/ü 漢.png")
+
+
+class TestPathList:
+    @given(st.lists(st.binary(max_size=12)))
+    def test_any_names_survive(self, encoded: list[bytes]) -> None:
+        names = [os.fsdecode(name) for name in encoded]
+        paths = PathList(names)
+        assert list(paths) == names
+        assert [os.fsencode(path) for path in paths] == encoded
+        assert paths == names
+        assert pickle.loads(pickle.dumps(paths)) == paths
+
+    @given(st.lists(st.text("abc", max_size=3), min_size=1), st.data())
+    def test_take_as_a_tuple_would(self, names: list[str], data: st.DataObject) -> None:
+        rows = data.draw(st.lists(st.integers(-len(names), len(names) - 1)))
+        taken = PathList(names).take(rows)
+        assert isinstance(taken, PathList)
+        assert taken == tuple(names[row] for row in rows)
+        again = data.draw(st.lists(st.integers(0, len(rows) - 1) if rows else st.nothing()))
+        assert taken.take(np.array(again, dtype=np.int64)) == tuple(names[rows[row]] for row in again)
+
+    def test_as_a_sequence(self) -> None:
+        paths = PathList(ODD_NAMES)
+        assert len(paths) == 5
+        assert paths[2] == ODD_NAMES[2]
+        assert paths[-1] == ODD_NAMES[-1]
+        assert isinstance(paths[1:3], PathList)
+        assert paths[1:3] == ODD_NAMES[1:3]
+        assert paths.take(np.array([True, False, False, True, False])) == ("a/1.png", "")
+        assert "a/1.png" in paths
+        assert paths.index("") == 3
+        assert not PathList()
+        with pytest.raises(IndexError):
+            paths[5]
+
+    def test_equality(self) -> None:
+        paths = PathList(["a", "b"])
+        for same in (("a", "b"), ["a", "b"], PathList(["a", "b"]), PathList(["b", "c", "a"]).take([2, 0])):
+            assert paths == same
+            assert same == paths
+        for other in (("a",), ("a", "b", "c"), ("b", "a"), "ab", PathList(["ab"]), PathList(["", "ab"]), None, 3):
+            assert paths != other
+
+    def test_it_stays_small(self) -> None:
+        """Eight bytes beside the text; a part brings its places alone."""
+        paths = PathList(f"class-{row % 10}/{row:06d}.jpg" for row in range(10_000))
+        assert len(pickle.dumps(paths)) < 10_000 * (len("class-0/000000.jpg") + 8) + 1000
+        assert "class-0/000010" in repr(paths.take([10, 2]))
+        assert len(repr(paths)) < 100
+
+
+class TestInThreads:
+    @pytest.mark.parametrize("threads", [None, 1, 3])
+    @pytest.mark.parametrize("count", [0, 1, 4, 5, 103])
+    def test_every_position_once(self, count: int, threads: int | None) -> None:
+        seen: list[int] = []
+        in_threads(seen.extend, count, chunk=4, threads=threads)
+        assert sorted(seen) == list(range(count))
+
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_a_failure_ends_the_work(self, threads: int) -> None:
+        seen: list[range] = []
+
+        def work(rows: range) -> None:
+            seen.append(rows)
+            if rows.start == 8:
+                raise KeyError(rows.start)
+
+        with pytest.raises(KeyError, match="8"):
+            in_threads(work, 1_000_000, chunk=4, threads=threads)
+        assert len(seen) < 250_000
+
+
 class TestImageFiles:
     def test_equals_the_arrays_the_files_were_made_from(self, tmp_path: Path) -> None:
         images = random_images((70, 10, 12, 3))
@@ -192,6 +269,27 @@ class TestImageFiles:
         assert files[[0, 2]].shape == (2, 8, 8, 1)
         with pytest.raises(InputError, match=r"001\.png"):
             files[:]
+
+    def test_paths_are_kept_below_a_folder(self, tmp_path: Path) -> None:
+        paths = save_pngs(tmp_path, random_images((3, 8, 8)))
+        given_as_paths = ImageFiles(paths, size=8, channels=1)
+        below = ImageFiles(FileList(tmp_path, PathList(path.name for path in paths)), size=8, channels=1)
+        assert isinstance(below, OnDisk)
+        for files in (given_as_paths, below, pickle.loads(pickle.dumps(below))):
+            assert isinstance(files, ImageFiles)
+            assert tuple(files.paths) == paths
+            assert tuple(files.take([2, 0]).paths) == (paths[2], paths[0])
+            assert tuple(files.fitted(16, 3).paths) == paths
+            np.testing.assert_array_equal(files[:], given_as_paths[:])
+
+    def test_names_that_are_no_text(self, tmp_path: Path) -> None:
+        (path,) = save_pngs(tmp_path, random_images((1, 8, 8)))
+        odd = tmp_path / os.fsdecode(b"\xff.png")
+        try:
+            path.rename(odd)
+        except OSError:
+            pytest.skip("this file system takes no such name")
+        assert ImageFiles((odd,), size=8, channels=1)[:].shape == (1, 8, 8, 1)
 
 
 class TestImageSet:
@@ -213,6 +311,11 @@ class TestImageSet:
     def test_take_by_mask(self, images: ImageSet) -> None:
         assert images.labels is not None
         assert images.take(images.labels == 1).paths == ("v", "y")
+
+    def test_compact_paths_stay_compact(self, images: ImageSet) -> None:
+        compact = replace(images, paths=PathList("uvwxyz")).take([4, 0])
+        assert isinstance(compact.paths, PathList)
+        assert compact.paths == ("y", "u")
 
     def test_nothing_tells_the_class_without_labels(self, images: ImageSet) -> None:
         bare = images.without_labels()

@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from hoarfrost.data import sources
 from hoarfrost.data.augment import Augment, Crop
+from hoarfrost.data.cache import cached
 from hoarfrost.data.images import ImageFiles, ImageSet
-from hoarfrost.data.sources import Batch, ImageSource, Normaliser, plain_batches
+from hoarfrost.data.sources import Batch, ImageSource, Normaliser, ResidentPixels, StreamedPixels, plain_batches
+from hoarfrost.errors import InputError
 
 CPU = torch.device("cpu")
 CLASSES = 4
@@ -149,22 +152,42 @@ class TestImageSource:
         np.testing.assert_array_equal(images.pixels(slice(None)), pixels)
 
     @pytest.mark.parametrize("channels", [1, 3])
-    def test_files_give_the_same_batches(self, tmp_path: Path, channels: int) -> None:
+    def test_wherever_images_are_the_batches_are_the_same(self, tmp_path: Path, channels: int) -> None:
+        """In memory, in image files, in a file of decoded pixels, in a memory map: two epochs, through workers."""
         pixels = random_images(7, channels)
         labels, names = np.arange(7) % 2, ("a", "b")
         np.save(tmp_path / "images.npy", pixels)
-        kinds = (pixels, save_pngs(tmp_path, pixels), np.load(tmp_path / "images.npy", mmap_mode="r"))
-        in_memory, from_files, mapped = (
-            epoch(source(ImageSet(kind, labels, names), batch_size=3, views=2, augment=Crop(pad=2))) for kind in kinds
-        )
-        for one, two, three in zip(in_memory, from_files, mapped, strict=True):
-            assert one.labels is not None
-            assert two.labels is not None
-            assert three.labels is not None
+        files = save_pngs(tmp_path, pixels)
+        decoded = cached(ImageSet(files), tmp_path / "cache").images
+        expected: list[Batch] = []
+        for kind in (pixels, files, decoded, np.load(tmp_path / "images.npy", mmap_mode="r")):
+            batched = source(ImageSet(kind, labels, names), batch_size=3, views=2, augment=Crop(pad=2))
+            found = [*epoch(batched, 0), *epoch(batched, 1)]
+            assert isinstance(batched.store, ResidentPixels if kind is pixels else StreamedPixels)
+            expected = expected or found
+            for one, two in zip(expected, found, strict=True):
+                assert one.labels is not None
+                assert two.labels is not None
+                assert torch.equal(one.images, two.images)
+                assert torch.equal(one.labels, two.labels)
+
+    def test_an_image_that_vanishes_is_named_in_one_line(self, tmp_path: Path) -> None:
+        files = save_pngs(tmp_path, random_images(6))
+        batched = source(ImageSet(files), batch_size=2)
+        gone = files.paths[3]
+        gone.unlink()
+        with pytest.raises(InputError) as refusal:
+            epoch(batched)
+        assert str(refusal.value) == f"cannot read the image {gone}: restore the file, or remove it"
+
+    def test_arrays_too_large_for_the_device_are_streamed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        images = numbered(9)
+        expected = epoch(source(images, batch_size=3))
+        monkeypatch.setattr(sources, "fits", lambda size, _: size <= 8)
+        batched = source(images, batch_size=3)
+        assert isinstance(batched.store, StreamedPixels)
+        for one, two in zip(expected, epoch(batched), strict=True):
             assert torch.equal(one.images, two.images)
-            assert torch.equal(one.images, three.images)
-            assert torch.equal(one.labels, two.labels)
-            assert torch.equal(one.labels, three.labels)
 
 
 class TestNormaliser:

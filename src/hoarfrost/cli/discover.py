@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="MODEL2", help="the model folder to write")
     parser.add_argument("--epochs", type=options.positive, metavar="N", help="how often every image is seen, this time")
     options.add_learning(parser, seed=None)
+    options.add_reading(parser)
     options.add_running(parser)
 
 
@@ -43,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
     learner = Learner.load(model, args.device)
     before = learner.config
     learner.reconfigure(options.configured(before, args, discover_epochs=args.epochs))
-    images = learner.prepare(Path(args.images))
+    images = learner.prepare(Path(args.images), options.keeping(args))
     check_novel(args.novel, len(images))
     content = {
         "format": store.FORMAT,

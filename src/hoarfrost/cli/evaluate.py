@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a model folder")
     parser.add_argument("images", metavar="DIR", help="a folder with one sub-folder per class, or an .npz file")
     parser.add_argument("--match", metavar="DIR", help="labelled images on which new classes are matched to clusters")
+    options.add_reading(parser)
     options.add_running(parser, resume=False)
 
 
@@ -31,7 +32,8 @@ def main(args: argparse.Namespace) -> int:
     from hoarfrost.training.learner import Learner
 
     learner = Learner.load(args.model, args.device)
-    content = score_folder(learner, Path(args.images), None if args.match is None else Path(args.match))
+    match = None if args.match is None else Path(args.match)
+    content = score_folder(learner, Path(args.images), match, options.keeping(args))
     joint, original = content["joint"], content["original_rt"]
     rows = [["protocol", "Old", "New", "All", "HM"]]
     rows.append(["class-iNCD", *(number(joint[key]) for key in ("old", "new", "all", "hm"))])

@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--epochs", type=options.positive, metavar="N", help="how often every image is seen")
     options.add_learning(parser)
+    options.add_reading(parser)
     options.add_running(parser)
 
 
@@ -50,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
     if args.image_size is not None:
         config = replace(config, image_size=args.image_size)
     config = options.configured(config, args, fit_epochs=args.epochs)
-    images = read_images(Path(args.images), labelled=True, size=config.image_size)
+    images = read_images(Path(args.images), labelled=True, size=config.image_size, keep=options.keeping(args))
     config = resolve(config, images, device)
     content = {"format": store.FORMAT, "kind": "fit", "config": to_json(config), "images": images.digest()}
     learner = Learner.from_config(config, args.device)

@@ -12,6 +12,7 @@ from hoarfrost.launch import Launched
 
 if TYPE_CHECKING:
     from hoarfrost.config import Config
+    from hoarfrost.data.cache import Keep
 
 CLASS_ORDERS = ("natural", "seeded")
 
@@ -35,6 +36,24 @@ def add_running(parser: argparse.ArgumentParser, *, resume: bool = True) -> None
     )
     if resume:
         parser.add_argument("--resume", action="store_true", help="go on with what is in --out, or start it")
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """Where decoded images are kept."""
+    parser.add_argument(
+        "--from-disk", action="store_true", help="decode images when they are used (default: where memory is short)"
+    )
+    parser.add_argument("--cache", metavar="DIR", help="keep decoded images in one file in DIR, and read them from it")
+
+
+def keeping(args: argparse.Namespace) -> Keep:
+    """What ``add_reading``'s options mean."""
+    from pathlib import Path
+
+    from hoarfrost.data.cache import Keep
+
+    cache = getattr(args, "cache", None)
+    return Keep(True if getattr(args, "from_disk", False) else None, None if cache is None else Path(cache))
 
 
 def add_learning(parser: argparse.ArgumentParser, *, seed: int | None = 0) -> None:

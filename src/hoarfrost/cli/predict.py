@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a model folder")
     parser.add_argument("images", metavar="DIR", help="a folder of images, or an .npz file")
     parser.add_argument("--out", metavar="FILE", help="write the CSV there instead of printing it")
+    options.add_reading(parser)
     options.add_running(parser, resume=False)
 
 
@@ -39,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
         if not Path(args.out).parent.is_dir():
             raise InputError(f"there is no folder {Path(args.out).parent}: make it, or choose another --out")
     learner = Learner.load(args.model, args.device)
-    images = learner.prepare(Path(args.images))
+    images = learner.prepare(Path(args.images), options.keeping(args))
     probabilities = learner.predict_proba(images)
     rows = []
     for index, class_id in enumerate(probabilities.argmax(axis=1).tolist()):

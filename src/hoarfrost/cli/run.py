@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--share", metavar="DIR", help="keep stage-one models in DIR, and take those that are there")
     parser.add_argument("--tensorboard", action="store_true", help="log for TensorBoard too, in DIR/tensorboard")
     options.add_learning(parser)
+    options.add_reading(parser)
     options.add_running(parser)
 
 
@@ -74,7 +75,13 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
     split = args.split or recipe.split
     if split is None:
         raise InputError(f"the data set '{args.dataset}' has no usual split: give one, as in --split 5-5")
-    train, test = load_dataset(args.dataset, Path(args.data), download=args.download, size=config.image_size)
+    train, test = load_dataset(
+        args.dataset,
+        Path(args.data),
+        download=args.download,
+        size=config.image_size,
+        keep=options.keeping(args),
+    )
     run_config = RunConfig(dataset=args.dataset, split=split, class_order=args.class_order, learner=config, kind=kind)
     with Following() as progress:
         observers: list[Observer] = [progress]

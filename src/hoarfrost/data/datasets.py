@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost.data.arrays import Ids, Pixels, as_images, encode_labels
+from hoarfrost.data.cache import AUTO, Keep
 from hoarfrost.data.download import fetch
 from hoarfrost.data.folder import looking_into, read_folder
 from hoarfrost.data.images import ImageFiles, ImageSet
@@ -29,12 +30,12 @@ Arrays: TypeAlias = dict[str, NDArray[np.generic]]
 class Dataset:
     """How a data set is read, and where it is fetched from.
 
-    reader: takes the folder (or file) and the wanted side, None for the data set's own.
+    reader: takes the folder (or file), the wanted side, None for the data set's own, and where images are kept.
     marker: the folder that the archive unpacks to; empty for what is not an archive.
     embedded: comes with a library, so that there is no folder to read.
     """
 
-    reader: Callable[[Path, int | None], Split]
+    reader: Callable[[Path, int | None, Keep], Split]
     marker: str = ""
     url: str = ""
     md5: str = ""
@@ -42,23 +43,26 @@ class Dataset:
     embedded: bool = False
 
 
-def load_dataset(name: str, data: str | Path | None, *, download: bool = False, size: int | None = None) -> Split:
+def load_dataset(
+    name: str, data: str | Path | None, *, download: bool = False, size: int | None = None, keep: Keep = AUTO
+) -> Split:
     """Training and test set of the data set `name`, both labelled.
 
     data: the folder that holds the data set's own folder, or that folder itself; for `folder` the images or a `.npz`
     file; not looked at for `digits`.
     download: fetch the official archive where the data set is missing.
     size: resize to (size, size).
+    keep: where the images of files are kept.
     """
     if name not in DATASETS:
         raise unknown("data set", name, DATASETS)
     dataset = DATASETS[name]
     if dataset.embedded:
-        return dataset.reader(Path(), size)
+        return dataset.reader(Path(), size, keep)
     if data is None:
         raise InputError(f"{name} is read from a folder: name it with --data DIR")
     with looking_into(Path(data)):
-        return dataset.reader(_locate(name, Path(data), download=download), size)
+        return dataset.reader(_locate(name, Path(data), download=download), size, keep)
 
 
 def _locate(name: str, data: Path, *, download: bool) -> Path:
@@ -84,12 +88,12 @@ def read_images(
     labelled: bool,
     size: int | None = None,
     channels: int | None = None,
-    on_disk: bool = False,
+    keep: Keep = AUTO,
 ) -> ImageSet:
     """The images in a folder or a `.npz` file, with labels if `labelled`.
 
-    size, channels, on_disk: see `read_folder`. Arrays keep their own size and channels where none is asked for, and
-    are always read into memory.
+    size, channels: see `read_folder`. Arrays keep their own size and channels where none is asked for, and are always
+    read into memory.
     """
     path = Path(source)
     with looking_into(path):
@@ -97,7 +101,8 @@ def read_images(
     if not exists:
         raise InputError(f"there is no folder or file {path}: check the path")
     if is_folder:
-        return read_folder(path, labelled=labelled, size=size, channels=channels, on_disk=on_disk)
+        on_disk = True if keep.cache is not None else keep.on_disk
+        return keep.placed(read_folder(path, labelled=labelled, size=size, channels=channels, on_disk=on_disk))
     if path.suffix != ".npz":
         raise InputError(f"{path} is neither a folder of images nor a .npz file")
     images = read_npz(path)
@@ -120,7 +125,7 @@ def _quarter_split(images: ImageSet) -> Split:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _read_digits(_: Path, size: int | None) -> Split:
+def _read_digits(_: Path, size: int | None, _keep: Keep) -> Split:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -129,7 +134,7 @@ def _read_digits(_: Path, size: int | None) -> Split:
     return _quarter_split(ImageSet(images, digits.target.astype(np.int64), names).fitted(size))
 
 
-def _read_cifar10(folder: Path, size: int | None) -> Split:
+def _read_cifar10(folder: Path, size: int | None, _keep: Keep) -> Split:
     names = _class_names(folder / "batches.meta", "label_names")
     batches = [_read_cifar(folder / f"data_batch_{i}", "labels", names) for i in range(1, 6)]
     images = np.concatenate([cast(Pixels, batch.images) for batch in batches])
@@ -138,7 +143,7 @@ def _read_cifar10(folder: Path, size: int | None) -> Split:
     return ImageSet(images, labels, names).fitted(size), test.fitted(size)
 
 
-def _read_cifar100(folder: Path, size: int | None) -> Split:
+def _read_cifar100(folder: Path, size: int | None, _keep: Keep) -> Split:
     names = _class_names(folder / "meta", "fine_label_names")
     train, test = (_read_cifar(folder / part, "fine_labels", names) for part in ("train", "test"))
     return train.fitted(size), test.fitted(size)
@@ -174,7 +179,7 @@ def _entries(path: Path, *keys: str) -> list[object]:
     return [cast(dict[str, object], content)[key] for key in keys]
 
 
-def _read_tiny_imagenet(folder: Path, size: int | None) -> Split:
+def _read_tiny_imagenet(folder: Path, size: int | None, keep: Keep) -> Split:
     """Classes are the sorted WordNet ids. The official test set has no labels, so `val/` is the test set."""
     names = _wordnet_ids(folder)
     ids = {name: i for i, name in enumerate(names)}
@@ -186,7 +191,7 @@ def _read_tiny_imagenet(folder: Path, size: int | None) -> Split:
         if name not in ids:
             raise InputError(f"{annotations} names the class '{name}', which is not in {folder / 'train'}")
         test.append((folder / "val" / "images" / file_name, ids[name]))
-    return _decoded(train, names, size), _decoded(test, names, size)
+    return _decoded(train, names, size, keep), _decoded(test, names, size, keep)
 
 
 def _wordnet_ids(folder: Path) -> tuple[str, ...]:
@@ -209,9 +214,9 @@ def _list_jpegs(folder: Path) -> list[Path]:
     return paths
 
 
-def _decoded(files: list[tuple[Path, int]], names: tuple[str, ...], size: int | None) -> ImageSet:
+def _decoded(files: list[tuple[Path, int]], names: tuple[str, ...], size: int | None, keep: Keep) -> ImageSet:
     images = ImageFiles(tuple(path for path, _ in files), size=64 if size is None else size, channels=3)
-    return ImageSet(images[:], np.array([label for _, label in files], dtype=np.int64), names)
+    return keep.placed(ImageSet(images, np.array([label for _, label in files], dtype=np.int64), names))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -219,16 +224,16 @@ def _decoded(files: list[tuple[Path, int]], names: tuple[str, ...], size: int | 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _read_own(source: Path, size: int | None) -> Split:
+def _read_own(source: Path, size: int | None, keep: Keep) -> Split:
     """`train/` with `test/` or `val/`, a folder of class folders, or a `.npz` file."""
     test_folder = next((source / name for name in ("test", "val") if (source / name).is_dir()), None)
     if test_folder is not None and (source / "train").is_dir():
-        return _read_train_and_test(source / "train", test_folder, size)
+        return _read_train_and_test(source / "train", test_folder, size, keep)
     if source.is_file() and source.suffix == ".npz":
         arrays = _load_arrays(source)
         if "x_test" in arrays:
             return _split_arrays(source, arrays, size)
-    images = read_images(source, labelled=True, size=size)
+    images = read_images(source, labelled=True, size=size, keep=keep)
     counts = np.bincount(cast(Ids, images.labels), minlength=len(images.class_names))
     if counts.min() < 4:
         name = images.class_names[int(counts.argmin())]
@@ -236,10 +241,10 @@ def _read_own(source: Path, size: int | None) -> Split:
     return _quarter_split(images)
 
 
-def _read_train_and_test(train_folder: Path, test_folder: Path, size: int | None) -> Split:
-    train = read_folder(train_folder, labelled=True, size=size)
+def _read_train_and_test(train_folder: Path, test_folder: Path, size: int | None, keep: Keep) -> Split:
+    train = read_images(train_folder, labelled=True, size=size, keep=keep)
     side, _, channels = train.shape
-    test = read_folder(test_folder, labelled=True, size=side, channels=channels)
+    test = read_images(test_folder, labelled=True, size=side, channels=channels, keep=keep)
     if extra := sorted(set(test.class_names) - set(train.class_names)):
         raise InputError(f"{test_folder} has the class '{extra[0]}', which {train_folder} has not")
     to_train_id = np.array([train.class_names.index(name) for name in test.class_names])

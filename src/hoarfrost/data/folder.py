@@ -1,19 +1,35 @@
-"""Folders of image files: one sub-folder per class, or no labels at all."""
+"""Folders of image files: one sub-folder per class, or no labels at all.
+
+A folder may hold millions of files, so that what is kept of each is a few numbers in arrays, and no object.
+"""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from itertools import chain
+from pathlib import Path
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hoarfrost.data.arrays import MIN_SIDE, Pixels, default_size
-from hoarfrost.data.images import GRAY_MODES, SIXTEEN_BIT_MODES, ImageFiles, ImageSet, load_readers, refuse_mode
+from hoarfrost.data.arrays import MIN_SIDE, Ids, Pixels, default_size
+from hoarfrost.data.images import (
+    GRAY_MODES,
+    SIXTEEN_BIT_MODES,
+    FileList,
+    ImageFiles,
+    ImageSet,
+    PathList,
+    in_threads,
+    load_readers,
+    refuse_mode,
+    too_large,
+)
 from hoarfrost.errors import InputError, SkippedFiles
 
 NAMED = 3
@@ -21,21 +37,41 @@ NAMED = 3
 
 
 @dataclass(frozen=True)
-class Header:
-    """What the first bytes of an image file tell."""
+class Headers:
+    """What the first bytes of N files tell; of those that are no images, nothing."""
 
-    width: int
-    height: int
-    gray: bool
+    is_image: NDArray[np.bool_]
+    width: NDArray[np.int32]
+    height: NDArray[np.int32]
+    gray: NDArray[np.bool_]
+
+    @classmethod
+    def empty(cls, count: int) -> Headers:
+        """Of `count` files that were not looked at yet."""
+        return cls(
+            is_image=np.zeros(count, dtype=np.bool_),
+            width=np.zeros(count, dtype=np.int32),
+            height=np.zeros(count, dtype=np.int32),
+            gray=np.zeros(count, dtype=np.bool_),
+        )
+
+    def take(self, rows: NDArray[np.integer]) -> Headers:
+        """Those of some of the files."""
+        return Headers(self.is_image[rows], self.width[rows], self.height[rows], self.gray[rows])
+
+    @property
+    def short_sides(self) -> NDArray[np.int32]:
+        """The shorter side of each image."""
+        return np.minimum(self.width, self.height)
 
 
 @dataclass(frozen=True)
 class LeftOut:
     """What was found in a folder and not read, as paths relative to it."""
 
-    unreadable: list[PurePosixPath]
-    loose: list[PurePosixPath]
-    empty: list[PurePosixPath]
+    unreadable: Sequence[str]
+    loose: Sequence[str]
+    empty: Sequence[str]
 
     def warn(self, folder: Path) -> None:
         """One warning for all of it; none where nothing was left out."""
@@ -52,13 +88,13 @@ class LeftOut:
             warnings.warn(f"left out of {folder}: {'; '.join(parts)}", SkippedFiles, stacklevel=3)
 
 
-def _counted(paths: list[PurePosixPath], one: str, many: str) -> str:
+def _counted(paths: Sequence[str], one: str, many: str) -> str:
     return f"{len(paths)} {one if len(paths) == 1 else many}"
 
 
-def _named(paths: list[PurePosixPath]) -> str:
+def _named(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
-    return ", ".join(map(str, paths[:NAMED])) + more
+    return ", ".join(paths[:NAMED]) + more
 
 
 def read_folder(
@@ -67,7 +103,7 @@ def read_folder(
     labelled: bool,
     size: int | None = None,
     channels: int | None = None,
-    on_disk: bool = False,
+    on_disk: bool | None = None,
 ) -> ImageSet:
     """Read the images under `folder`, resized to (size, size, channels).
 
@@ -75,40 +111,48 @@ def read_folder(
     anywhere under the folder are read, in the order of their paths.
     size: by default the median of the short sides, rounded up to a multiple of 8, from 16 to 64.
     channels: by default 1 where every image is gray, else 3.
-    on_disk: verify the files now, but decode them when they are used.
+    on_disk: verify the files now, but decode them when they are used; by default where they would take more than half
+    of the free memory.
 
     Files that are no readable images are left out with one `SkippedFiles` warning.
     """
     root = Path(folder)
     _check_folder(root)
-    loose: list[PurePosixPath] = []
-    classes: list[PurePosixPath] = []
+    loose: list[str] = []
+    classes: list[str] = []
     if labelled:
-        classes, loose = _list_folder(root, PurePosixPath())
+        names, folders = _list_folder(root, "")
+        classes, loose = [name for name in names if name in folders], [name for name in names if name not in folders]
         _check_names(root, classes)
-        found = [path for name in classes for path in _find_files(root, name)]
+        found = PathList(chain.from_iterable(_find_files(root, f"{name}/") for name in classes))
     else:
-        found = _find_files(root, PurePosixPath())
+        found = PathList(_find_files(root, ""))
 
     headers = _read_headers(root, found)
-    images, headers = _read_images(root, headers, size=size, channels=channels, on_disk=on_disk)
-    present = {path.parts[0] for path in headers}
+    images, kept = _read_images(root, found, headers, size=size, channels=channels, on_disk=on_disk)
+    headers, paths = headers.take(kept), images.files.names if isinstance(images, ImageFiles) else found.take(kept)
+    present = {_class_of(path) for path in paths}
     left_out = LeftOut(
-        unreadable=[path for path in found if path not in headers],
+        unreadable=found.take(np.delete(np.arange(len(found)), kept)),
         loose=loose,
-        empty=[name for name in classes if str(name) not in present],
+        empty=[name for name in classes if name not in present],
     )
-    _check_any(root, headers, left_out, labelled=labelled)
+    _check_any(root, paths, left_out, labelled=labelled)
     left_out.warn(root)  # before the next refusals, which it may explain
-    _check_sides(root, headers)
+    _check_sides(root, paths, headers)
     if labelled and len(present) < 2:
         raise InputError(f"{root} is a folder with one class ('{present.pop()}'): at least two are needed")
 
-    paths = tuple(map(str, headers))
     if not labelled:
         return ImageSet(images, paths=paths)
-    class_names, labels = np.unique([path.parts[0] for path in headers], return_inverse=True)
-    return ImageSet(images, labels.astype(np.int64), tuple(map(str, class_names)), paths)
+    class_names = tuple(name for name in classes if name in present)
+    ids = {name: class_id for class_id, name in enumerate(class_names)}
+    labels = np.fromiter((ids[_class_of(path)] for path in paths), dtype=np.int64, count=len(paths))
+    return ImageSet(images, labels, class_names, paths)
+
+
+def _class_of(path: str) -> str:
+    return path.partition("/")[0]
 
 
 def _check_folder(root: Path) -> None:
@@ -120,33 +164,33 @@ def _check_folder(root: Path) -> None:
         raise InputError(f"{root} is a file, not a folder: give the folder that holds the images")
 
 
-def _check_names(root: Path, classes: list[PurePosixPath]) -> None:
+def _check_names(root: Path, classes: list[str]) -> None:
     """Class names go into files and reports, so they have to be text."""
     for name in classes:
         try:
-            str(name).encode()
+            name.encode()
         except UnicodeEncodeError:
-            raise InputError(f"the class folder {str(name)!r} in {root} has no UTF-8 name: give it another") from None
+            raise InputError(f"the class folder {name!r} in {root} has no UTF-8 name: give it another") from None
 
 
-def _check_any(root: Path, headers: dict[PurePosixPath, Header], left_out: LeftOut, *, labelled: bool) -> None:
+def _check_any(root: Path, paths: PathList, left_out: LeftOut, *, labelled: bool) -> None:
     """Raise where no image could be read."""
-    if labelled and not headers and not left_out.unreadable:
+    if labelled and not paths and not left_out.unreadable:
         raise InputError(f"{root} has no class folders with images: put the images of each class in its own sub-folder")
-    if not headers:
+    if not paths:
         files = left_out.unreadable
         reason = f"{_counted(files, 'file', 'files')}, none readable ({_named(files)})" if files else "it is empty"
         raise InputError(f"there are no images in {root}: {reason}; check the path")
 
 
-def _check_sides(root: Path, headers: dict[PurePosixPath, Header]) -> None:
+def _check_sides(root: Path, paths: PathList, headers: Headers) -> None:
     """Raise where an image is too small."""
-    small = [(path, header) for path, header in headers.items() if min(header.width, header.height) < MIN_SIDE]
-    if small:
-        path, header = small[0]
+    small = np.flatnonzero(headers.short_sides < MIN_SIDE)
+    if len(small):
+        first = small[0]
         raise InputError(
-            f"{root / path} is too small ({header.width}x{header.height} pixels, {len(small)} such in all):"
-            f" remove images with a side below {MIN_SIDE}"
+            f"{root / paths[first]} is too small ({headers.width[first]}x{headers.height[first]} pixels,"
+            f" {len(small)} such in all): remove images with a side below {MIN_SIDE}"
         )
 
 
@@ -165,12 +209,17 @@ def looking_into(folder: Path) -> Iterator[None]:
         raise InputError(f"cannot look into {folder}: {reason}; change its rights, or move it away") from error
 
 
-def _list_folder(root: Path, inside: PurePosixPath) -> tuple[list[PurePosixPath], list[PurePosixPath]]:
-    """The sub-folders and the other entries of root / inside, relative to root and sorted; hidden ones left out."""
+def _list_folder(root: Path, inside: str) -> tuple[list[str], set[str]]:
+    """The names of all entries of root / inside, sorted, and of the folders among them; hidden ones left out."""
+    names, folders = list[str](), set[str]()
     with looking_into(root / inside), os.scandir(root / inside) as entries:
-        visible = [(inside / entry.name, _is_folder(entry)) for entry in entries if not entry.name.startswith(".")]
-    visible.sort()
-    return [path for path, is_folder in visible if is_folder], [path for path, is_folder in visible if not is_folder]
+        for entry in entries:
+            if not entry.name.startswith("."):
+                names.append(entry.name)
+                if _is_folder(entry):
+                    folders.add(entry.name)
+    names.sort()
+    return names, folders
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -178,23 +227,30 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     return Path(entry).is_dir() if entry.is_symlink() else entry.is_dir()
 
 
-def _find_files(root: Path, start: PurePosixPath) -> list[PurePosixPath]:
-    """Everything that is no folder under root / start, at any depth, sorted, relative to root.
+def _find_files(root: Path, start: str) -> Iterator[str]:
+    """Everything that is no folder under root / start, at any depth, relative to root, sorted by the parts of the path.
+
+    start: empty, or a folder with a slash behind it.
 
     Links are followed, but each real folder is entered once, so that a link to a folder above ends.
     """
-    found: list[PurePosixPath] = []
-    entered = {_identity(root)} if start.parts else set()
-    waiting = [start]
-    while waiting:
-        inside = waiting.pop()
-        identity = _identity(root / inside)
-        if identity not in entered:
+    entered = {_identity(root)} if start else set()
+    levels = [iter([start])]  # what is still to come in each folder on the way down
+    while levels:
+        path = next(levels[-1], None)
+        if path is None:
+            levels.pop()
+        elif path and not path.endswith("/"):
+            yield path
+        elif (identity := _identity(root / path)) not in entered:
             entered.add(identity)
-            folders, files = _list_folder(root, inside)
-            found.extend(files)
-            waiting.extend(reversed(folders))  # the last is taken first
-    return sorted(found)
+            levels.append(_entries(root, path))
+
+
+def _entries(root: Path, inside: str) -> Iterator[str]:
+    """What is in root / inside, relative to root and sorted; folders have a slash behind them."""
+    names, folders = _list_folder(root, inside)
+    return (f"{inside}{name}/" if name in folders else f"{inside}{name}" for name in names)
 
 
 def _identity(folder: Path) -> tuple[int, int]:
@@ -208,51 +264,65 @@ def _identity(folder: Path) -> tuple[int, int]:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _read_headers(root: Path, paths: list[PurePosixPath]) -> dict[PurePosixPath, Header]:
-    """The headers of those files that begin like images."""
+def _read_headers(root: Path, paths: PathList) -> Headers:
+    """What the files begin with."""
     from PIL import Image
 
     load_readers()
+    files, headers = FileList(root, paths), Headers.empty(len(paths))
+
+    def read_rows(rows: range) -> None:
+        for row in rows:
+            _read_header(files.text(row), headers, row)
+
     # Pillow only warns of a file that claims more pixels than any picture has. The filter is set around the threads,
     # not within them, because filters belong to the whole process.
-    with warnings.catch_warnings(), ThreadPoolExecutor(os.cpu_count()) as pool:
+    with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        headers = list(pool.map(_read_header, (root / path for path in paths)))
-    return {path: header for path, header in zip(paths, headers, strict=True) if header is not None}
+        in_threads(read_rows, len(paths), chunk=64)
+    return headers
 
 
-def _read_header(path: Path) -> Header | None:
+def _read_header(path: str, headers: Headers, row: int) -> None:
+    """Fill a row in; leave it as it is where the file is no image."""
     from PIL import Image
 
     try:
-        if not path.is_file():  # opening a pipe would wait for ever
-            return None
+        if not os.path.isfile(path):  # noqa: PTH113 - see FileList.text; opening a pipe would wait for ever
+            return
         with Image.open(path) as image:
             refuse_mode(image.format, image.mode)
-            return Header(image.width, image.height, gray=image.mode in GRAY_MODES | SIXTEEN_BIT_MODES)
+            headers.width[row], headers.height[row] = image.size
+            headers.gray[row] = image.mode in GRAY_MODES | SIXTEEN_BIT_MODES
+            headers.is_image[row] = True
     except Exception:  # Pillow's readers raise nearly anything on a broken file
-        return None
+        return
 
 
 def _read_images(
-    root: Path, headers: dict[PurePosixPath, Header], *, size: int | None, channels: int | None, on_disk: bool
-) -> tuple[Pixels | ImageFiles, dict[PurePosixPath, Header]]:
-    """The images, and the headers of those files that can be decoded to the end.
+    root: Path, paths: PathList, headers: Headers, *, size: int | None, channels: int | None, on_disk: bool | None
+) -> tuple[Pixels | ImageFiles, Ids]:
+    """The images, and the positions of those files that can be decoded to the end.
 
     A damaged file shows only in decoding, and the default size must not depend on it: all is then read once more.
     """
-    while True:
-        files = ImageFiles(
-            tuple(root / path for path in headers),
-            size=default_size([min(h.width, h.height) for h in headers.values()]) if size is None else size,
-            channels=_default_channels(headers) if channels is None else channels,
+
+    def files_at(rows: Ids) -> ImageFiles:
+        some = headers.take(rows)
+        return ImageFiles(
+            FileList(root, paths.take(rows)),
+            size=default_size(cast(Sequence[int], some.short_sides)) if size is None else size,
+            channels=(1 if some.gray.all() else 3) if channels is None else channels,
         )
+
+    kept = np.flatnonzero(headers.is_image)
+    while True:
+        files = files_at(kept)
+        on_disk = too_large(files) if on_disk is None else on_disk
         pixels = None if on_disk else np.empty(files.shape, dtype=np.uint8)
-        broken = set(files.decode_into(pixels))
+        broken = files.decode_into(pixels)
         if not broken:
-            return (files if pixels is None else pixels), headers
-        headers = {path: header for row, (path, header) in enumerate(headers.items()) if row not in broken}
-
-
-def _default_channels(headers: dict[PurePosixPath, Header]) -> int:
-    return 1 if all(header.gray for header in headers.values()) else 3
+            return (files if pixels is None else pixels), kept
+        kept = np.delete(kept, broken)
+        if on_disk:  # the others were decoded all the same, and nothing of it was kept
+            return files_at(kept), kept

@@ -1,14 +1,17 @@
-"""Images as everything else sees them: uint8, (N, H, W, C), in memory or decoded from files on demand."""
+"""Images as everything else sees them: uint8, (N, H, W, C), in memory or read from files on demand."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from threading import Lock
+from typing import Self, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +30,7 @@ class UnreadableImage(Exception):
     """A file that is no image, is cut short, or cannot be turned into 8-bit gray or RGB."""
 
 
-def decode(path: Path) -> Pixels:
+def decode(path: str | Path) -> Pixels:
     """The pixels of an image file, (H, W, C) with C of 1 or 3: upright, first frame, alpha dropped."""
     from PIL import Image, ImageOps
 
@@ -69,40 +72,204 @@ def refuse_mode(file_format: str | None, mode: str) -> None:
         raise UnreadableImage("floating-point pixels have no known range")
 
 
-def in_chunks(count: int, chunk: int = CHUNK) -> Iterator[range]:
+def in_chunks(count: int, chunk: int = CHUNK) -> Generator[range]:
     """The positions 0 to count - 1 in ranges of at most `chunk`."""
     return (range(start, min(start + chunk, count)) for start in range(0, count, chunk))
 
 
-@dataclass(frozen=True)
-class ImageFiles:
-    """Images on disk, decoded when they are indexed; indexing gives uint8 (n, size, size, channels)."""
+def in_threads(work: Callable[[range], object], count: int, *, chunk: int, threads: int | None = None) -> None:
+    """Do `work` on the positions 0 to count - 1, range by range, in as many threads as there are cores or `threads`.
 
-    paths: tuple[Path, ...]
+    Ranges of some positions each, as handing one out costs as much as a small image. A thread takes the next range when
+    it is done with one; tasks made beforehand for all of them would take more memory than what they are about.
+    """
+    ranges, lock = in_chunks(count, chunk), Lock()
+
+    def take_ranges() -> None:
+        try:
+            while True:
+                with lock:
+                    rows = next(ranges, None)
+                if rows is None:
+                    return
+                work(rows)
+        finally:  # the others need not go on where one has failed
+            with lock:
+                ranges.close()
+
+    workers = min(threads or os.cpu_count() or 1, -(-count // chunk))
+    if workers <= 1:
+        take_ranges()
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for task in [pool.submit(take_ranges) for _ in range(workers)]:
+                task.result()
+        finally:  # an interrupt reaches this thread alone
+            with lock:
+                ranges.close()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Paths, in little memory
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class PathList(Sequence[str]):
+    """Paths in one run of bytes and two arrays: eight bytes more than the text, where a tuple of strings takes sixty.
+
+    A part of a list shares its bytes. File names that are not text in the system's encoding survive.
+
+    >>> paths = PathList(["ant/1.png", "ant/2.png", "bee/1.png"])
+    >>> paths.take([2, 0]) == ("bee/1.png", "ant/1.png")
+    True
+    """
+
+    def __init__(self, paths: Iterable[str | os.PathLike[str]] = ()) -> None:
+        text, edges = bytearray(), array("q", [0])
+        for path in paths:
+            text += os.fsencode(path)
+            edges.append(len(text))
+        self._text = bytes(text)
+        numbers = np.frombuffer(edges, dtype=np.int64).astype(np.min_scalar_type(len(text)))
+        self._starts, self._stops = numbers[:-1], numbers[1:]
+
+    def take(self, indices: Indices) -> PathList:
+        """The paths at `indices`."""
+        part = PathList.__new__(PathList)
+        part._text, part._starts, part._stops = self._text, self._starts[indices], self._stops[indices]
+        return part
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> PathList: ...
+
+    def __getitem__(self, index: int | slice) -> str | PathList:
+        if isinstance(index, slice):
+            return self.take(index)
+        return os.fsdecode(self._text[self._starts[index] : self._stops[index]])
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[index] for index in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str | bytes):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == its for mine, its in zip(self, other, strict=True))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self[:3]))
+        return f"PathList([{shown}{', ...' if len(self) > 3 else ''}])"
+
+
+@dataclass(frozen=True)
+class FileList(Sequence[Path]):
+    """Files by their names below one folder."""
+
+    root: Path
+    names: PathList
+
+    @classmethod
+    def of(cls, paths: Iterable[Path]) -> FileList:
+        """Any files, as they are given."""
+        return cls(Path(), PathList(paths))
+
+    def take(self, indices: Indices) -> FileList:
+        """The files at `indices`."""
+        return replace(self, names=self.names.take(indices))
+
+    def text(self, index: int) -> str:
+        """A path as a string: some versions of Python never forget the parts of a Path."""
+        return os.path.join(self.root, self.names[index])  # noqa: PTH118
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, index: int) -> Path: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> FileList: ...
+
+    def __getitem__(self, index: int | slice) -> Path | FileList:
+        return self.take(index) if isinstance(index, slice) else Path(self.text(index))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Images on disk
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class OnDisk(ABC):
+    """Images that stay on disk until they are indexed; indexing gives uint8 (n, size, size, channels)."""
+
     size: int
     channels: int
 
-    def __len__(self) -> int:
-        return len(self.paths)
+    @abstractmethod
+    def __len__(self) -> int: ...
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(N, size, size, channels), as an array of all the images would have it."""
         return (len(self), self.size, self.size, self.channels)
 
-    def take(self, indices: Indices) -> ImageFiles:
-        """The files at `indices`; nothing is decoded."""
-        return replace(self, paths=tuple(self.paths[i] for i in np.arange(len(self))[indices]))
+    @abstractmethod
+    def take(self, indices: Indices) -> Self:
+        """The images at `indices`; nothing is read."""
+
+    @abstractmethod
+    def fitted(self, size: int, channels: int) -> Self:
+        """The same images in another size and with that many channels; nothing is read."""
+
+    @abstractmethod
+    def read(self, indices: Indices, *, threads: int | None = None) -> Pixels:
+        """The images at `indices`, read by as many threads as there are cores, or by `threads`."""
 
     def __getitem__(self, indices: Indices) -> Pixels:
         return self.read(indices)
 
+
+@dataclass(frozen=True)
+class ImageFiles(OnDisk):
+    """Image files, decoded when they are indexed."""
+
+    paths: Sequence[Path]
+    size: int
+    channels: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.paths, FileList):
+            object.__setattr__(self, "paths", FileList.of(self.paths))
+
+    @property
+    def files(self) -> FileList:
+        """The paths in the form in which they are kept."""
+        assert isinstance(self.paths, FileList)
+        return self.paths
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def take(self, indices: Indices) -> ImageFiles:
+        """The files at `indices`; nothing is decoded."""
+        return replace(self, paths=self.files.take(indices))
+
+    def fitted(self, size: int, channels: int) -> ImageFiles:
+        """The same files, to be decoded to another size and number of channels."""
+        return replace(self, size=size, channels=channels)
+
     def read(self, indices: Indices, *, threads: int | None = None) -> Pixels:
         """The images at `indices`, decoded by as many threads as there are cores, or by `threads`."""
-        files = self.take(indices)
-        pixels = np.empty(files.shape, dtype=np.uint8)
-        if broken := files.decode_into(pixels, threads=threads):
-            raise InputError(f"cannot read the image {files.paths[broken[0]]}: restore the file, or remove it")
+        chosen = self.take(indices)
+        pixels = np.empty(chosen.shape, dtype=np.uint8)
+        if broken := chosen.decode_into(pixels, threads=threads):
+            raise unreadable(chosen.files.text(broken[0]))
         return pixels
 
     def decode_into(self, pixels: Pixels | None, *, threads: int | None = None) -> list[int]:
@@ -111,44 +278,64 @@ class ImageFiles:
         Returns the positions of the files that cannot be read; their rows are left as they were.
         """
         load_readers()
+        files, broken = self.files, list[int]()
 
-        def decode_rows(rows: range) -> list[int]:
-            broken = []
+        def decode_rows(rows: range) -> None:
             for row in rows:
                 try:
-                    image = fit_to(decode(self.paths[row])[None], self.size, self.channels)
+                    image = fit_to(decode(files.text(row))[None], self.size, self.channels)
                 except UnreadableImage:
                     broken.append(row)
                     continue
                 if pixels is not None:
                     pixels[row] = image[0]
-            return broken
 
-        # Decoding releases the interpreter lock. Tasks of some images each, as handing out a task costs as much as a
-        # small image.
-        if threads == 1:
-            return decode_rows(range(len(self)))
-        with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-            return [row for broken in pool.map(decode_rows, in_chunks(len(self), 32)) for row in broken]
+        in_threads(decode_rows, len(self), chunk=32, threads=threads)  # decoding releases the interpreter lock
+        return sorted(broken)
+
+
+def too_large(images: OnDisk) -> bool:
+    """Whether the decoded images would take more than half of the memory that is free."""
+    free = free_memory()
+    return free is not None and 2 * int(np.prod(images.shape)) > free
+
+
+def free_memory() -> int | None:
+    """Bytes that can be had without swapping, where the system tells."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return None
+
+
+def unreadable(path: str) -> InputError:
+    """The error for an image file that was there before."""
+    return InputError(f"cannot read the image {path}: restore the file, or remove it")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Images with what is known of them
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
     """Images with, where they are known, their classes and where they came from.
 
-    images: uint8 (N, H, W, C), an array (in memory or a memory map) or files decoded on demand.
+    images: uint8 (N, H, W, C), an array (in memory or a memory map), or on disk and read on demand.
     labels: class ids (N,) from 0 to len(class_names) - 1, or None.
     class_names: empty without labels.
     paths: one an image, relative to the folder they were read from, or None.
     """
 
-    images: Pixels | ImageFiles
+    images: Pixels | OnDisk
     labels: Ids | None = None
     class_names: tuple[str, ...] = ()
-    paths: tuple[str, ...] | None = None
+    paths: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.images, ImageFiles | np.memmap):
+        if not isinstance(self.images, OnDisk | np.memmap):
             shape = np.shape(self.images)
             if len(shape) != 4 or shape[3] not in (1, 3) or getattr(self.images, "dtype", None) != np.uint8:
                 object.__setattr__(self, "images", as_images(self.images))
@@ -176,9 +363,9 @@ class ImageSet:
         positions = np.arange(len(self))[indices]
         return replace(
             self,
-            images=self.images.take(positions) if isinstance(self.images, ImageFiles) else self.images[positions],
+            images=self.images.take(positions) if isinstance(self.images, OnDisk) else self.images[positions],
             labels=None if self.labels is None else self.labels[positions],
-            paths=None if self.paths is None else tuple(self.paths[i] for i in positions),
+            paths=self.paths.take(positions) if isinstance(self.paths, PathList) else _chosen(self.paths, positions),
         )
 
     def fitted(self, size: int | None = None, channels: int | None = None) -> ImageSet:
@@ -187,9 +374,8 @@ class ImageSet:
         channels = own if channels is None else channels
         if (height, width) == (size or height, size or width) and channels == own:
             return self
-        if isinstance(self.images, ImageFiles):
-            side = self.images.size if size is None else size
-            return replace(self, images=replace(self.images, size=side, channels=channels))
+        if isinstance(self.images, OnDisk):
+            return replace(self, images=self.images.fitted(height if size is None else size, channels))
         images = with_channels(self.images, channels) if size is None else fit_to(self.images, size, channels)
         return replace(self, images=images)
 
@@ -197,12 +383,12 @@ class ImageSet:
         """The images alone. Paths go too: in a folder of class folders they name the class."""
         return ImageSet(self.images)
 
-    def rows(self, part: range) -> Pixels | ImageFiles:
+    def rows(self, part: range) -> Pixels | OnDisk:
         """Consecutive images as they are, in memory or on disk."""
         if len(part) == len(self):
             return self.images
         rows = slice(part.start, part.stop)
-        return self.images.take(rows) if isinstance(self.images, ImageFiles) else self.images[rows]
+        return self.images.take(rows) if isinstance(self.images, OnDisk) else self.images[rows]
 
     def pixels(self, indices: Indices) -> Pixels:
         """The images at `indices` in memory, uint8 (n, H, W, C)."""
@@ -229,3 +415,7 @@ class ImageSet:
             digests = b"".join(hashlib.sha256(image.data).digest()[:8] for image in images)
             keys[rows.start : rows.stop] = np.frombuffer(digests, dtype="<u8")
         return np.argsort(keys, kind="stable").astype(np.int64)
+
+
+def _chosen(paths: Sequence[str] | None, positions: Ids) -> Sequence[str] | None:
+    return None if paths is None else tuple(paths[i] for i in positions)

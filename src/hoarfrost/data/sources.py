@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from hoarfrost.data.augment import Augment, to_float
-from hoarfrost.data.images import ImageFiles, ImageSet
+from hoarfrost.data.images import ImageSet, OnDisk
 from hoarfrost.errors import InputError
 
 MOST_WORKERS = 8
@@ -98,11 +98,9 @@ class ResidentPixels:
 
 
 class StreamedPixels:
-    """Images on disk: worker processes read ahead, and a pick is the images themselves."""
+    """Images elsewhere: worker processes read ahead, and a pick is the images themselves."""
 
-    def __init__(
-        self, images: ImageFiles | NDArray[np.uint8], device: torch.device, workers: int | None = None
-    ) -> None:
+    def __init__(self, images: OnDisk | NDArray[np.uint8], device: torch.device, workers: int | None = None) -> None:
         self.count, self.device = len(images), device
         self.rows = Rows()
         workers = min(MOST_WORKERS, usable_cores()) if workers is None else workers
@@ -121,8 +119,12 @@ class StreamedPixels:
     def picks(self, order: list[Tensor]) -> Iterator[Tensor]:
         """The images of each batch, read while earlier batches are computed with."""
         self.rows.batches = [rows.cpu().numpy() for rows in order]
-        for images in self.loader:
-            yield images.to(self.device, non_blocking=True)
+        try:
+            for images in self.loader:
+                yield images.to(self.device, non_blocking=True)
+        except InputError as error:  # a worker's comes with its traceback as text, and its own words at the end
+            words = str(error).strip().splitlines()[-1]
+            raise InputError(words.removeprefix(f"{InputError.__module__}.{InputError.__name__}: ")) from None
 
     def pixels(self, pick: Tensor) -> Tensor:
         """They are there already."""
@@ -145,22 +147,27 @@ class Rows(Sampler[NDArray[np.int64]]):
 class Fetched(Dataset[Tensor]):
     """Whole batches by their indices, as worker processes read them."""
 
-    def __init__(self, images: ImageFiles | NDArray[np.uint8]) -> None:
+    def __init__(self, images: OnDisk | NDArray[np.uint8]) -> None:
         self.images = images
 
     def __getitem__(self, rows: NDArray[np.int64]) -> Tensor:
-        if isinstance(self.images, ImageFiles):
+        if isinstance(self.images, OnDisk):
             # A worker decodes alone: the others are the parallelism.
             threads = None if torch.utils.data.get_worker_info() is None else 1
             return torch.from_numpy(self.images.read(rows, threads=threads))
         return torch.from_numpy(writable(np.asarray(self.images[rows])))
 
 
-def place_pixels(images: NDArray[np.uint8] | ImageFiles, device: torch.device) -> Pixels:
-    """Images in memory move to the device, those on disk stay there."""
-    if isinstance(images, ImageFiles | np.memmap):
+def place_pixels(images: NDArray[np.uint8] | OnDisk, device: torch.device) -> Pixels:
+    """Images in memory move to the device, where there is room for them; the others are brought batch by batch."""
+    if isinstance(images, OnDisk | np.memmap) or not fits(images.nbytes, device):
         return StreamedPixels(images, device)
     return ResidentPixels(images, device)
+
+
+def fits(size: int, device: torch.device) -> bool:
+    """Whether so many bytes take no more than half of what is free on the device; memory has them already."""
+    return device.type != "cuda" or 2 * size <= torch.cuda.mem_get_info(device)[0]
 
 
 def writable(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -239,7 +246,7 @@ class ImageSource:
 
 
 def plain_batches(
-    images: NDArray[np.uint8] | ImageFiles, *, batch_size: int, normaliser: Normaliser, device: torch.device
+    images: NDArray[np.uint8] | OnDisk, *, batch_size: int, normaliser: Normaliser, device: torch.device
 ) -> Iterator[Tensor]:
     """The images in their order, unchanged and normalised, for evaluation."""
     store = place_pixels(images, device)

@@ -16,6 +16,7 @@ from torch import Tensor
 from hoarfrost.config import Config, Schedule, override
 from hoarfrost.data.arrays import as_images, encode_labels
 from hoarfrost.data.augment import Augment
+from hoarfrost.data.cache import AUTO, Keep
 from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser, plain_batches
@@ -272,13 +273,13 @@ class Learner:
         """Class ids ``(N,)``: old classes in the sorted order of their names, then discovered ones."""
         return self.outputs(images).predicted
 
-    def prepare(self, images: Images) -> ImageSet:
-        """The images in the size and the channels that this model works on."""
+    def prepare(self, images: Images, keep: Keep = AUTO) -> ImageSet:
+        """The images in the size and the channels that this model works on; ``keep`` says where those of files are."""
         size = self.config.image_size
         if size is None:
             raise InputError("this learner has not learned anything yet: call fit first")
         if isinstance(images, str | Path):
-            return read_images(Path(images), labelled=False, size=size, channels=self.channels)
+            return read_images(Path(images), labelled=False, size=size, channels=self.channels, keep=keep)
         given = images if isinstance(images, ImageSet) else ImageSet(as_images(images))
         return given.fitted(size, self.channels)
 

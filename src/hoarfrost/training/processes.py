@@ -73,7 +73,7 @@ class SeveralProcesses(Processes):
 
     def __init__(self, launched: Launched, accelerator: str) -> None:
         from lightning_fabric import Fabric
-        from lightning_fabric.strategies import DDPStrategy
+        from lightning_fabric.strategies.ddp import DDPStrategy
 
         # Fabric gives advice on standard error; the run's records say what was used.
         logging.getLogger("lightning_fabric").setLevel(logging.ERROR)

@@ -1,0 +1,153 @@
+"""Memory of a training from disk: it should not depend on how many images there are.
+
+python benchmarks/disk_memory.py                            10,000 and 100,000 images
+python benchmarks/disk_memory.py --images 1000 2000 --json  other numbers, and the figures as JSON
+
+For each number a folder of that many little JPEG files is made, and one epoch of stage one runs over it in a process
+of its own, on the CPU. The figure is the highest memory of that process and its readers together, sampled: the sum of
+their proportional set sizes, which counts shared pages once. "Own" leaves out the pages of files, such as libraries,
+that the system drops and loads as it likes; "main" is the process without its readers, exactly. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+CLASSES = 10
+SIDE = 64
+DISTINCT = 200
+"""encoded images a class; the files repeat them, each with its number behind the end of the image"""
+SAMPLE_SECONDS = 0.2
+MIB = 1 << 20
+
+
+def write_images(folder: Path, count: int) -> None:
+    """Class folders of real, separate files: coloured blots, another mean colour in every class."""
+    rng = np.random.default_rng(0)
+    for class_id in range(CLASSES):
+        colour = rng.integers(60, 196, 3)
+        encoded = []
+        for _ in range(DISTINCT):
+            blots = np.clip(colour + rng.normal(0, 40, (8, 8, 3)), 0, 255).astype(np.uint8)
+            buffer = io.BytesIO()
+            Image.fromarray(blots).resize((SIDE, SIDE), Image.Resampling.BICUBIC).save(buffer, "JPEG", quality=85)
+            encoded.append(buffer.getvalue())
+        inside = folder / f"class-{class_id}"
+        inside.mkdir(parents=True)
+        for number in range(class_id, count, CLASSES):
+            (inside / f"{number:08d}.jpg").write_bytes(encoded[number // CLASSES % DISTINCT] + b"%d" % number)
+
+
+def train(folder: Path, settings: dict[str, Any]) -> dict[str, float]:
+    """One training from disk; the seconds of its parts, and the highest memory of this process."""
+    from hoarfrost import Learner
+    from hoarfrost.data.folder import read_folder
+
+    started = time.perf_counter()
+    images = read_folder(folder, labelled=True, on_disk=True)
+    scanned = time.perf_counter()
+    Learner(backbone="small", device="cpu", settings=settings).fit(images)
+    ended = time.perf_counter()
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    highest = int(status["VmHWM"].split()[0]) * 1024 / MIB
+    return {"main_peak_mib": highest, "scan_seconds": scanned - started, "fit_seconds": ended - scanned}
+
+
+def proportional_memory(root: int) -> tuple[int, int]:
+    """Bytes of a process and all below it, all and without files; what ends while it is looked at counts as nothing."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    total, own, waiting = 0, 0, [root]
+    while waiting:
+        process = waiting.pop()
+        waiting += children.get(process, [])
+        try:
+            _, *lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        except (OSError, ValueError):
+            continue
+        fields = {line.split()[0]: int(line.split()[1]) * 1024 for line in lines}
+        total += fields["Pss:"]
+        own += fields["Pss_Anon:"] + fields["Pss_Shmem:"]
+    return total, own
+
+
+def measure(count: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """Makes the images, trains on them, and says how much memory that took."""
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        write_images(Path(folder, "images"), count)
+        made = time.perf_counter() - started
+        command = [sys.executable, __file__, "--train", f"{folder}/images", "--settings", json.dumps(settings)]
+        peak = own_peak = 0
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            while process.poll() is None:
+                total, own = proportional_memory(process.pid)
+                peak, own_peak = max(peak, total), max(own_peak, own)
+                time.sleep(SAMPLE_SECONDS)
+            assert process.stdout is not None
+            answer = process.stdout.read()
+        if process.returncode:
+            raise SystemExit(f"the training on {count} images failed")
+    peaks = {"peak_mib": peak / MIB, "own_peak_mib": own_peak / MIB}
+    return {"images": count, **peaks, **json.loads(answer), "make_seconds": made}
+
+
+PEAKS = {"peak_mib": "peak MiB", "own_peak_mib": "own MiB", "main_peak_mib": "main MiB"}
+
+
+def table(runs: list[dict[str, Any]]) -> str:
+    lines = ["    images" + "".join(f"{title:>11}" for title in PEAKS.values()) + "   scan s    fit s"]
+    for run in runs:
+        peaks = "".join(f"{run[figure]:11.1f}" for figure in PEAKS)
+        lines.append(f"{run['images']:10,}{peaks}{run['scan_seconds']:9.0f}{run['fit_seconds']:9.0f}")
+    lines.append("     ratio" + "".join(f"{ratio(runs, figure):11.3f}" for figure in PEAKS))
+    return "\n".join([*lines, f"ratio: largest to smallest; {platform.machine()}, {os.cpu_count()} cores"])
+
+
+def ratio(runs: list[dict[str, Any]], figure: str) -> float:
+    peaks: list[float] = [run[figure] for run in runs]
+    return max(peaks) / min(peaks)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, nargs="+", default=[10_000, 100_000], metavar="N")
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--settings", type=json.loads, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.train is not None:
+        print(json.dumps(train(args.train, args.settings)))
+        return
+    settings = {"fit.epochs": args.epochs, "fit.batch_size": args.batch}
+    runs = [measure(count, settings) for count in args.images]
+    if args.json:
+        ratios = {figure: ratio(runs, figure) for figure in PEAKS}
+        print(json.dumps({"runs": runs, "ratios": ratios, "cores": os.cpu_count()}, indent=2))
+    else:
+        print(table(runs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""Decoded images in one file: image files that are read often need to be decoded only once.
+
+The file holds the pixels of all images, one after the other, and behind them a key and a checksum. It is read, not
+mapped: the pages of a mapped file count as memory of every process that has touched them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from io import FileIO
+from pathlib import Path
+
+import numpy as np
+
+from hoarfrost.data.arrays import Ids, Pixels, fit_to
+from hoarfrost.data.images import ImageFiles, ImageSet, Indices, OnDisk, in_chunks, too_large, unreadable
+from hoarfrost.errors import InputError
+
+FORMAT = 1
+
+PIECE = 1 << 20
+"""Bytes read at once where a whole file is looked through."""
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Where decoded images are kept.
+
+    on_disk: whether they stay on disk until they are used; None: where they would take more than half of the memory.
+    cache: a folder for one file of decoded pixels, from which they are then read.
+    """
+
+    on_disk: bool | None = None
+    cache: Path | None = None
+
+    def stay_on_disk(self, images: OnDisk) -> bool:
+        """Whether these do."""
+        if self.cache is not None:
+            return True
+        return too_large(images) if self.on_disk is None else self.on_disk
+
+    def placed(self, images: ImageSet) -> ImageSet:
+        """The same images where they are to be kept."""
+        if not isinstance(images.images, OnDisk):
+            return images
+        if not self.stay_on_disk(images.images):
+            return replace(images, images=images.images[:])
+        return images if self.cache is None else cached(images, self.cache)
+
+
+AUTO = Keep()
+"""in memory, where there is room"""
+
+
+def cached(images: ImageSet, folder: str | Path) -> ImageSet:
+    """The same images, read from one file of decoded pixels below `folder`, which is made where it is missing.
+
+    Whatever is not decoded from image files is given back as it is. Where an image file has changed, or a file of
+    pixels is damaged, a new one is made. Nothing is ever removed from `folder`; all that is in it may be.
+    """
+    files = images.images
+    if not isinstance(files, ImageFiles):
+        return images
+    key = _key(files)
+    path = Path(folder).absolute() / f"{key.hex()}.pixels"
+    if not _is_whole(path, files, key):
+        _write(path, files, key)
+    rows = np.arange(len(files), dtype=np.int64)
+    return replace(images, images=DecodedFile(path, rows, (files.size, files.channels), files.size, files.channels))
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedFile(OnDisk):
+    """Images in a file of decoded pixels, read when they are indexed.
+
+    rows: where each image is in the file, counted in images.
+    stored: size and channels of the images in the file; others are resized after reading, as arrays are.
+    """
+
+    path: Path
+    rows: Ids
+    stored: tuple[int, int]
+    size: int
+    channels: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, indices: Indices) -> DecodedFile:
+        """The images at `indices`; nothing is read."""
+        return replace(self, rows=self.rows[indices])
+
+    def fitted(self, size: int, channels: int) -> DecodedFile:
+        """The same images in another size and with that many channels; nothing is read."""
+        return replace(self, size=size, channels=channels)
+
+    def read(self, indices: Indices, *, threads: int | None = None) -> Pixels:
+        """The images at `indices`. There is nothing to compute, so that one thread reads, whatever `threads` says."""
+        rows, (size, channels) = self.rows[indices], self.stored
+        pixels = np.empty((len(rows), size, size, channels), dtype=np.uint8)
+        # Opened for each batch: an open file can neither be sent to another process nor be shared with it.
+        with _reading(self.path), self.path.open("rb", buffering=0) as file:
+            for run in _runs(rows):
+                file.seek(int(rows[run[0]]) * size * size * channels)
+                _fill(pixels[run[0] : run[-1] + 1].data.cast("B"), file)
+        return fit_to(pixels, self.size, self.channels)
+
+
+def _runs(rows: Ids) -> list[Ids]:
+    """Positions in `rows` whose images follow each other in the file as they do in `rows`; the file's order first."""
+    if len(rows) == 0:
+        return []
+    order = np.argsort(rows, kind="stable").astype(np.int64)
+    apart = (np.diff(rows[order]) != 1) | (np.diff(order) != 1)
+    return np.split(order, np.flatnonzero(apart) + 1)
+
+
+def _fill(view: memoryview, file: FileIO) -> None:
+    """Read until `view` is full."""
+    while len(view):
+        count = file.readinto(view)
+        if not count:
+            raise EOFError("it ends too early")
+        view = view[count:]
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Say which file could not be read, and what helps."""
+    try:
+        yield
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"cannot read the decoded images in {path}: {reason}; start again to have them made"
+        ) from error
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The file
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _key(files: ImageFiles) -> bytes:
+    """What the pixels depend on: which files, in which order and state, and what they are decoded to."""
+    digest = hashlib.sha256(repr((FORMAT, files.shape)).encode())
+    paths = replace(files.files, root=files.files.root.absolute())
+    for row in range(len(paths)):
+        path = paths.text(row)
+        try:
+            status = os.stat(path)  # noqa: PTH116 - see FileList.text
+        except OSError as error:
+            raise unreadable(path) from error
+        digest.update(os.fsencode(path) + b"\0%d %d\0" % (status.st_size, status.st_mtime_ns))
+    return digest.digest()
+
+
+def _write(path: Path, files: ImageFiles, key: bytes) -> None:
+    """Decode all files into `path`, which appears when it is whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")  # other processes may be making the same file
+    checksum = 0
+    try:
+        with part.open("wb", buffering=0) as file:
+            for rows in in_chunks(len(files)):
+                pixels = files.read(slice(rows.start, rows.stop))
+                checksum = zlib.crc32(pixels.data, checksum)
+                _pour(pixels.data.cast("B"), file)
+            _pour(memoryview(_footer(key, checksum)), file)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _pour(view: memoryview, file: FileIO) -> None:
+    """Write until nothing is left."""
+    while len(view):
+        view = view[file.write(view) :]
+
+
+def _footer(key: bytes, checksum: int) -> bytes:
+    return key + checksum.to_bytes(4, "little")
+
+
+def _is_whole(path: Path, files: ImageFiles, key: bytes) -> bool:
+    """Whether the file is there and holds what was written; reads all of it, at a fraction of the cost of decoding."""
+    left, checksum, footer = int(np.prod(files.shape)), 0, len(_footer(key, 0))
+    try:
+        if path.stat().st_size != left + footer:
+            return False
+        with path.open("rb", buffering=0) as file:
+            piece = memoryview(bytearray(PIECE))
+            while left:
+                part = piece[: min(left, PIECE)]
+                _fill(part, file)
+                checksum = zlib.crc32(part, checksum)
+                left -= len(part)
+            return file.read(footer) == _footer(key, checksum)
+    except (OSError, EOFError):  # what cannot be read is made again, or its place refuses that with a reason
+        return False
