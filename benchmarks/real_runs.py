@@ -1,0 +1,145 @@
+"""The runs behind RESULTS.md, several at once on one GPU; what is finished is not repeated.
+
+python benchmarks/real_runs.py cifar10 cifar100 --data data --out runs --jobs 2
+python -m hoarfrost.paper keep runs/cifar10/*
+python -m hoarfrost.paper keep runs/sweep/* --to results/sweeps --folder-names
+make results
+
+Runs of one data set and seed share their stage one (`--share`): those that need it wait for the one that makes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+SWEEP = tuple(itertools.product((26, 51, 128), (0.01, 0.05), ("together", "separate")))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run: its place below --out, and what it is."""
+
+    name: str
+    dataset: str
+    split: str
+    seed: int = 0
+    settings: tuple[str, ...] = ()
+
+    @property
+    def stage_one(self) -> tuple[str, str, int]:
+        """Runs with the same have the same stage one."""
+        return (self.dataset, self.split.split("-")[0], self.seed)
+
+
+def sweep_name(batch: int, beta: float, views: str) -> str:
+    return f"sweep/cifar100-batch{batch}-beta{beta:g}-{views}"
+
+
+SETS: dict[str, tuple[Planned, ...]] = {
+    "cifar10": tuple(Planned(f"cifar10/seed{seed}", "cifar10", "5-5", seed) for seed in range(3)),
+    "cifar100": tuple(Planned(f"cifar100/seed{seed}", "cifar100", "80-20", seed) for seed in range(3)),
+    "cifar100-two": (Planned("cifar100-two/seed0", "cifar100", "80-10-10"),),
+    "tiny": (Planned("tiny/seed0", "tiny-imagenet", "180-20"),),
+    "sweep": tuple(
+        Planned(
+            sweep_name(batch, beta, views),
+            "cifar100",
+            "80-20",
+            0,
+            (
+                f"discover.batch_size={batch}",
+                f"method.terms.self-training.weight={beta}",
+                f"views={views}",
+            ),
+        )
+        for batch, beta, views in SWEEP
+    ),
+}
+
+
+def start(run: Planned, args: argparse.Namespace) -> subprocess.Popen[bytes]:
+    out = args.out / run.name
+    out.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "hoarfrost", "run", "--dataset", run.dataset, "--split", run.split]
+    command += ["--data", str(args.data), "--seed", str(run.seed), "--out", str(out), "--resume"]
+    command += ["--share", str(args.out / "shared"), "--json", *args.more]
+    for setting in run.settings:
+        command += ["--set", setting]
+    with (args.out / f"{run.name.replace('/', '-')}.log").open("ab") as log:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
+
+
+def in_discovery(folder: Path) -> bool:
+    """Whether a run has its stage one behind it, and so on the shelf."""
+    log = folder / "log.jsonl"
+    return log.exists() and '"stage": 1' in log.read_text()
+
+
+def carry_out(plan: list[Planned], args: argparse.Namespace) -> list[Planned]:
+    """Runs them all, some at once; gives those that failed."""
+    waiting, running, failed = list(plan), dict[Planned, subprocess.Popen[bytes]](), []
+    made: set[tuple[str, str, int]] = set()
+    while waiting or running:
+        for run, process in list(running.items()):
+            if process.poll() is None:
+                continue
+            del running[run]
+            if process.returncode == 0:
+                made.add(run.stage_one)
+            else:
+                failed.append(run)
+            print(f"{run.name}: {'done' if process.returncode == 0 else 'failed'}", flush=True)
+        made |= {run.stage_one for run in running if in_discovery(args.out / run.name)}
+        busy = {run.stage_one for run in running} - made
+        for run in list(waiting):
+            if len(running) < args.jobs and run.stage_one not in busy:
+                waiting.remove(run)
+                running[run] = start(run, args)
+                busy.add(run.stage_one)
+                busy -= made
+        time.sleep(0.5)
+    return failed
+
+
+def summary(plan: list[Planned], out: Path) -> str:
+    lines = [f"{'run':44}{'stage one':>10}{'Old':>7}{'New':>7}{'All':>7}{'novel':>14}{'s':>7}"]
+    for run in plan:
+        path = out / run.name / "metrics.json"
+        if not path.exists():
+            continue
+        content = json.loads(path.read_text())
+        for step in content["steps"]:
+            joint, novel = step["joint"], " / ".join(f"{value:.1f}" for value in step["new_by_step_novel"])
+            scores = "".join(f"{joint[key]:>7.1f}" for key in ("old", "new", "all"))
+            seconds = content["seconds"]["total"]
+            lines.append(f"{run.name:44}{content['stage_one']:>10.1f}{scores}{novel:>14}{seconds:>7.0f}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="+", choices=SETS)
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--out", type=Path, default=Path("runs"))
+    parser.add_argument("--jobs", type=int, default=2)
+    given = sys.argv[1:]
+    more = given[given.index("--") + 1 :] if "--" in given else []
+    args = parser.parse_args(given[: given.index("--")] if "--" in given else given)
+    args.more = more
+    args.out.mkdir(parents=True, exist_ok=True)
+    plan = [run for name in args.sets for run in SETS[name]]
+    failed = carry_out(plan, args)
+    print(summary(plan, args.out))
+    if failed:
+        sys.exit(f"failed: {', '.join(run.name for run in failed)}; see the logs in {args.out}")
+
+
+if __name__ == "__main__":
+    main()
