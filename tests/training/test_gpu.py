@@ -55,7 +55,7 @@ def trained(
 ) -> tuple[list[dict[str, float]], dict[str, Tensor]]:
     with monkeypatch.context() as patch:
         if not captured:
-            patch.setattr(Runtime, "captures", property(lambda runtime: False))
+            patch.setattr(Runtime, "captures", property(lambda _: False))
         losses = Losses()
         learner = Learner(backbone="resnet18", device="cuda", compiled=compiled, settings=STEADY)
         learner.fit(pictures(320, 0), np.arange(320) % 4, observer=losses)
