@@ -96,11 +96,14 @@ def test_replayed_steps_draw_new_numbers_and_those_of_plain_ones() -> None:
         def step(picked: object) -> None:
             chance.copy_(source.draw(generator)[1])
 
-        run = Capture(step, generator) if replayed else step
+        capture = Capture(generator)
         for epoch in range(2):
             generator.manual_seed(epoch)
             for picked in source.picks(generator):
-                run(picked)
+                if replayed:
+                    capture(step, picked)
+                else:
+                    step(picked)
                 found.append(chance.tolist())
         return found
 

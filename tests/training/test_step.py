@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -127,3 +128,16 @@ def test_the_optimiser_is_plain_sgd_on_a_cpu() -> None:
         "weight_decay": 0.1,
         "nesterov": True,
     }
+
+
+def test_a_stepper_goes_with_its_last_reference() -> None:
+    """Its source may hold worker processes, which should not wait for the garbage collector."""
+    objective = objective_of("frost")
+    source = source_for(objective)
+    optimizer = torch.optim.SGD([p for p in objective.student.parameters() if p.requires_grad], lr=0.1)
+    stepper = Stepper(objective, source, optimizer, runtime=Runtime("cpu"), steps=1)
+    stepper.generator.manual_seed(0)
+    stepper(next(iter(source.picks(stepper.generator))))
+    gone = weakref.ref(stepper), weakref.ref(source)
+    del stepper, source
+    assert [reference() for reference in gone] == [None, None]

@@ -56,9 +56,7 @@ class Stepper:
         if compiled:
             whole.compile(dynamic=False)
         self.module, self.optimizer = runtime.processes.set_up(whole), optimizer
-        self._take: Callable[[Picked], None] = self.step
-        if runtime.captures:
-            self._take = Capture(self.step, self.generator)
+        self._capture = Capture(self.generator) if runtime.captures else None
         self._untried = compiled
 
     def __call__(self, picked: Picked) -> None:
@@ -75,6 +73,12 @@ class Stepper:
                 self._take(picked)
         else:
             self._take(picked)
+
+    def _take(self, picked: Picked) -> None:
+        if self._capture is None:
+            self.step(picked)
+        else:
+            self._capture(self.step, picked)
 
     def step(self, picked: Picked) -> None:
         """The step itself: all of it is on the device."""
@@ -103,14 +107,14 @@ def compiling_quietly() -> Iterator[None]:
 class Capture:
     """A CUDA graph of a step: the first steps run as they are, then one is captured and replayed from there on."""
 
-    def __init__(self, step: Callable[[Picked], None], generator: torch.Generator) -> None:
-        self.step, self.generator = step, generator
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator = generator
         self.warm_up = WARM_UP
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: Picked | None = None
 
-    def __call__(self, picked: Picked) -> None:
-        """A step on the picked images."""
+    def __call__(self, step: Callable[[Picked], None], picked: Picked) -> None:
+        """A step on the picked images; always the same ``step``, which is not kept, as it may hold this."""
         if self.inputs is None:
             rows = picked[0].clone()
             self.inputs = (rows, rows if picked[1] is picked[0] else picked[1].clone())
@@ -119,24 +123,24 @@ class Capture:
             self.inputs[1].copy_(picked[1], non_blocking=True)
         if self.warm_up:
             self.warm_up -= 1
-            self._aside(self.inputs)
+            self._aside(step, self.inputs)
             return
         if self.graph is None:
-            self.graph = self._captured(self.inputs)
+            self.graph = self._captured(step, self.inputs)
         self.graph.replay()
 
-    def _aside(self, picked: Picked) -> None:
+    def _aside(self, step: Callable[[Picked], None], picked: Picked) -> None:
         """On a stream of its own, as captures need it."""
         current, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(current)
         with torch.cuda.stream(side):
-            self.step(picked)
+            step(picked)
         current.wait_stream(side)
 
-    def _captured(self, inputs: Picked) -> torch.cuda.CUDAGraph:
+    def _captured(self, step: Callable[[Picked], None], inputs: Picked) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
         # Threads that read images ahead use the device too, and are no part of this.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self.step(inputs)
+            step(inputs)
         return graph
