@@ -9,7 +9,7 @@ import torch
 
 from hoarfrost.config import Config
 from hoarfrost.data.arrays import default_size
-from hoarfrost.data.images import ImageSet
+from hoarfrost.data.images import ImageSet, in_chunks
 from hoarfrost.errors import require, unknown
 from hoarfrost.models.backbones import get_shape
 
@@ -45,9 +45,11 @@ def check_frozen(config: Config, backbone: str) -> None:
 def channel_statistics(images: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel, in 0..1, from at most 10,000 images evenly taken."""
     chosen = np.linspace(0, len(images) - 1, min(len(images), 10_000)).astype(np.int64)
-    pixels = images.pixels(chosen).reshape(-1, images.shape[2])
-    # Counting the 256 values is exact and needs no copy in floating point.
-    counts = np.stack([np.bincount(channel, minlength=256) for channel in pixels.T]).astype(np.float64)
+    # Counting the 256 values is exact, whatever the order, and needs no copy of all in floating point.
+    counts = np.zeros((images.shape[2], 256))
+    for rows in in_chunks(len(chosen), 256):
+        pixels = images.pixels(chosen[rows.start : rows.stop]).reshape(-1, images.shape[2])
+        counts += np.stack([np.bincount(channel, minlength=256) for channel in pixels.T])
     values = np.arange(256) / 255
     mean = counts @ values / counts.sum(axis=1)
     variance = counts @ values**2 / counts.sum(axis=1) - mean**2
