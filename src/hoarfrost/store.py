@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Writes a file as a whole: it holds the old content or the new one, never a part."""
-    part = path.with_name(f".{path.name}.part")
+@contextmanager
+def replaced_file(path: Path, mark: str = "") -> Iterator[Path]:
+    """A place beside ``path`` to write to, which takes its name when the block ends well and vanishes when not.
+
+    ``mark`` keeps apart processes that may make the same file at once.
+    """
+    part = path.with_name(f".{path.name}{mark}.part")
     try:
-        part.write_bytes(content)
+        yield part
         part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
@@ -33,6 +37,12 @@ def write_bytes(path: Path, content: bytes) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes a file as a whole: it holds the old content or the new one, never a part."""
+    with replaced_file(path) as part:
+        part.write_bytes(content)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hoarfrost import store
 from hoarfrost.data.arrays import Ids, Pixels, fit_to
 from hoarfrost.data.images import ImageFiles, ImageSet, Indices, OnDisk, in_chunks, too_large, unreadable
 from hoarfrost.errors import InputError
@@ -164,22 +165,13 @@ def _key(files: ImageFiles) -> bytes:
 def _write(path: Path, files: ImageFiles, key: bytes) -> None:
     """Decode all files into `path`, which appears when it is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")  # other processes may be making the same file
     checksum = 0
-    try:
-        with part.open("wb", buffering=0) as file:
-            for rows in in_chunks(len(files)):
-                pixels = files.read(slice(rows.start, rows.stop))
-                checksum = zlib.crc32(pixels.data, checksum)
-                _pour(pixels.data.cast("B"), file)
-            _pour(memoryview(_footer(key, checksum)), file)
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    with store.replaced_file(path, f".{secrets.token_hex(4)}") as part, part.open("wb", buffering=0) as file:
+        for rows in in_chunks(len(files)):
+            pixels = files.read(slice(rows.start, rows.stop))
+            checksum = zlib.crc32(pixels.data, checksum)
+            _pour(pixels.data.cast("B"), file)
+        _pour(memoryview(_footer(key, checksum)), file)
 
 
 def _pour(view: memoryview, file: FileIO) -> None:
