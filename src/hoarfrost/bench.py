@@ -17,7 +17,7 @@ from hoarfrost.config import Config, Schedule
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import Normaliser
 from hoarfrost.models.backbones import build_backbone
-from hoarfrost.models.network import Network, grow
+from hoarfrost.models.network import Network, grow, placed
 from hoarfrost.training.learner import Learner
 from hoarfrost.training.objective import Objective, choose_trained
 from hoarfrost.training.observers import Entry, Observer
@@ -86,7 +86,7 @@ class BareLoop(Clock):
             torch.from_numpy(images.labels).to(device),
         )
         network = Network(build_backbone(config.backbone, images.shape[2]), len(images.class_names))
-        self.network = network.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.network = placed(network, device)
         schedule = config.fit
         self.optimizer = torch.optim.SGD(
             self.network.parameters(),

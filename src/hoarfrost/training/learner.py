@@ -26,7 +26,7 @@ from hoarfrost.memory import ClassStatistics, Rehearsal, Tally
 from hoarfrost.methods import get_method
 from hoarfrost.models.backbones import build_backbone, get_shape
 from hoarfrost.models.model import Model
-from hoarfrost.models.network import Network, grow
+from hoarfrost.models.network import Network, grow, placed
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import seeded
@@ -172,7 +172,8 @@ class Learner:
         self.config = config
         classes, terms = len(labelled.class_names), config.method.stage_one
         with seeded(config.seed, "network"):
-            network = self._placed(Network(build_backbone(config.backbone, labelled.shape[2]), classes))
+            network = Network(build_backbone(config.backbone, labelled.shape[2]), classes)
+        network = placed(network, self.runtime.device)
         choose_trained(network, frozen=(), terms=terms)
         objective = Objective(network, terms=terms, gather=self.runtime.processes.gather)
         self._train(
@@ -191,7 +192,7 @@ class Learner:
         novel = check_novel(novel, len(images))
         teacher, terms = before.network.requires_grad_(False), config.method.active
         with seeded(config.seed, "grow", len(teacher.novel) + 1):
-            student = self._placed(grow(teacher, novel))
+            student = placed(grow(teacher, novel), self.runtime.device)
         choose_trained(student, frozen=config.method.frozen, terms=terms)
         replay = next((term for term in terms if isinstance(term, Replay)), None)
         objective = Objective(
@@ -292,7 +293,7 @@ class Learner:
         """The learner of a model folder, ready to predict or to discover."""
         model = Model.load(Path(folder))
         learner = cls.from_config(model.config, device, compiled)
-        learner._model = replace(model, network=learner._placed(model.network))
+        learner._model = replace(model, network=placed(model.network, learner.runtime.device))
         return learner
 
     def _labelled(self, images: Images, labels: ArrayLike | None) -> ImageSet:
@@ -345,11 +346,6 @@ class Learner:
         assert self.config.mean is not None
         assert self.config.std is not None
         return Normaliser(self.config.mean, self.config.std, self.runtime.device)
-
-    def _placed(self, network: Network) -> Network:
-        """The network on the device, its convolutions channels-last."""
-        placed: Network = network.to(device=self.runtime.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return placed
 
     @torch.no_grad()
     def _statistics(self, network: Network, images: ImageSet, classes: int) -> ClassStatistics:
