@@ -127,7 +127,6 @@ def test_stage_one_is_trained_once_for_runs_that_share_it(
     run(config_for(), *digits, out=tmp_path / "first", device="cpu", share=shelf)
     (model,) = shelf.iterdir()
     kept = {path.name: path.read_bytes() for path in model.iterdir()}
-    assert kept["weights.safetensors"] == (model / "weights.safetensors").read_bytes()
     for name in ("weights", "prototypes"):
         file = f"model/{name}.safetensors"
         assert (tmp_path / "first" / file).read_bytes() == (whole / file).read_bytes()

@@ -222,7 +222,7 @@ def run(
     try:
         for step in scenario.steps[len(records) :]:
             assignment = assignment_of(records, scenario)
-            found = shelf.find() if shelf is not None and step.index == 0 else None
+            found = processes.first(shelf.find) if shelf is not None and step.index == 0 else None
             if shelf is not None and found is not None:
                 learner = Learner.load(shelf.folder, device)
                 learner.reconfigure(config.learner)
