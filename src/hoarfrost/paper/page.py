@@ -164,6 +164,8 @@ def make_page(folder: Path) -> str:
         parts += ["## Several discoveries\n", many_step_table(many) + "\n"]
     if sweeps:
         parts += [SWEEP_HEAD, sweep_table(sweeps) + "\n"]
-    if results or sweeps:
+    if not results and not sweeps:
+        parts.append("No run is kept yet.\n")
+    else:
         parts += ["## Runs\n", runs_table([*results, *sweeps]) + "\n"]
     return "\n".join(parts)
