@@ -100,6 +100,31 @@ def test_a_compiler_that_fails_is_done_without(monkeypatch: pytest.MonkeyPatch) 
     assert stepper.sums[0] > 0
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_weights_that_are_rounded_all_at_once_learn_the_same(monkeypatch: pytest.MonkeyPatch, together: bool) -> None:
+    def learned(rounds: bool) -> tuple[dict[str, Tensor], Tensor]:
+        monkeypatch.setattr(Runtime, "rounds", property(lambda _: rounds))
+        objective = objective_of("frost", together=together)
+        source = source_for(objective)
+        parameters = [p for p in objective.student.parameters() if p.requires_grad]
+        optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=1e-2)
+        stepper = Stepper(objective, source, optimizer, runtime=Runtime("cpu", "bf16"), steps=6)
+        for epoch in range(2):
+            with stepper.epoch(epoch):
+                for picked in source.picks(stepper.generator):
+                    stepper(picked)
+            objective.student.eval()(torch.rand(2, 3, 12, 12))  # between epochs it is a network like any other
+            objective.train()
+        return objective.student.state_dict(), stepper.sums
+
+    plain, plain_sums = learned(rounds=False)
+    rounded, rounded_sums = learned(rounds=True)
+    assert plain.keys() == rounded.keys()
+    for name, tensor in plain.items():
+        assert torch.equal(rounded[name], tensor), name
+    assert torch.equal(rounded_sums, plain_sums)
+
+
 def test_when_steps_are_compiled() -> None:
     assert not Runtime("cpu").compiles(COMPILE_FROM), "on a CPU only when asked for"
     assert Runtime("cpu", compiled="on").compiles(1)

@@ -13,6 +13,19 @@ from torch.nn import functional as F
 from hoarfrost.errors import unknown
 
 
+class Conv(nn.Conv2d):
+    """A convolution without bias that computes with ``rounded`` instead of its weight, while that is there."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1) -> None:
+        super().__init__(inputs, outputs, kernel, stride=stride, padding=1, bias=False)
+        self.rounded: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(B, inputs, H, W)`` to ``(B, outputs, H / stride, W / stride)``."""
+        weight = self.weight if self.rounded is None else self.rounded
+        return F.conv2d(x, weight, None, self.stride, self.padding)
+
+
 class BatchNorm(nn.BatchNorm2d):
     """Batch normalisation that does not count its batches: nothing reads the count, and counting takes a kernel."""
 
@@ -35,9 +48,9 @@ class BasicBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+        self.conv1 = Conv(inputs, outputs, 3, stride=stride)
         self.bn1 = BatchNorm(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.conv2 = Conv(outputs, outputs, 3)
         self.bn2 = BatchNorm(outputs)
         self.stride = stride
         self.added = outputs - inputs
@@ -73,7 +86,7 @@ class Backbone(nn.Module):
         super().__init__()
         first = shape.widths[0]
         stride = shape.stem_stride
-        stem = nn.Conv2d(channels, first, 2 + stride, stride=stride, padding=1, bias=False)
+        stem = Conv(channels, first, 2 + stride, stride=stride)
         self.stem = nn.Sequential(stem, BatchNorm(first), nn.ReLU(inplace=True))
         stages: OrderedDict[str, nn.Module] = OrderedDict()
         inputs = first

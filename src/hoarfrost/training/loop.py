@@ -57,11 +57,10 @@ def train(
             started = time.perf_counter()
             set_learning_rate(optimizer, schedule.learning_rate_at(epoch))
             objective.set_epoch(epoch)
-            stepper.generator.manual_seed(derive(seed, "stage", stage, "epoch", epoch))
-            stepper.sums.zero_()
-            for picked in source.picks(stepper.generator):
-                stepper(picked)
-                observer.batch_done()
+            with stepper.epoch(derive(seed, "stage", stage, "epoch", epoch)):
+                for picked in source.picks(stepper.generator):
+                    stepper(picked)
+                    observer.batch_done()
             runtime.processes.average_buffers(objective.student)
             norm = torch.nn.utils.get_total_norm(parameter.detach() for parameter in trained.values())
             *values, size = torch.cat([stepper.sums, norm[None]]).tolist()  # the epoch's only wait for the device

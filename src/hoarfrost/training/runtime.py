@@ -75,6 +75,11 @@ class Runtime:
         """Whether steps are captured once and replayed."""
         return self.device.type == "cuda" and self.processes.count == 1
 
+    @property
+    def rounds(self) -> bool:
+        """Whether the weights of a step are rounded to half precision all at once."""
+        return self.half and self.captures
+
     def compiles(self, steps: int) -> bool:
         """Whether so many steps are compiled."""
         if self.compiled == "auto":
