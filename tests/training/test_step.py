@@ -21,7 +21,7 @@ from hoarfrost.models.network import Network, grow
 from hoarfrost.training.loop import build_optimizer, set_learning_rate
 from hoarfrost.training.objective import Objective, choose_trained
 from hoarfrost.training.runtime import COMPILE_FROM, Runtime
-from hoarfrost.training.step import Pass, Stepper
+from hoarfrost.training.step import Pass, Rounded, Stepper
 
 CPU = torch.device("cpu")
 
@@ -76,6 +76,13 @@ def test_a_step_is_one_graph_whatever_the_augmentation(augment: Augment) -> None
 def test_a_step_is_one_graph_whatever_the_method(method: str) -> None:
     objective = objective_of(method, together=False)
     plain, same = traced(objective, source_for(objective), Runtime("cpu", "bf16"))
+    torch.testing.assert_close(same, plain)
+
+
+def test_a_step_with_weights_rounded_at_once_is_one_graph_too() -> None:
+    objective = objective_of("frost")
+    with Rounded(objective, torch.bfloat16).in_use():
+        plain, same = traced(objective, source_for(objective), Runtime("cpu", "bf16"))
     torch.testing.assert_close(same, plain)
 
 

@@ -98,11 +98,11 @@ class Runtime:
             yield
             return
         cudnn, before = torch.backends.cudnn, torch.get_float32_matmul_precision()
-        flags = cudnn.benchmark, cudnn.allow_tf32
+        flags = cudnn.benchmark, cudnn.benchmark_limit, cudnn.allow_tf32
         try:
             torch.set_float32_matmul_precision("high" if self.half else "highest")
-            cudnn.benchmark, cudnn.allow_tf32 = True, self.half
+            cudnn.benchmark, cudnn.benchmark_limit, cudnn.allow_tf32 = True, 0, self.half  # 0: tries all it has
             yield
         finally:
             torch.set_float32_matmul_precision(before)
-            cudnn.benchmark, cudnn.allow_tf32 = flags
+            cudnn.benchmark, cudnn.benchmark_limit, cudnn.allow_tf32 = flags

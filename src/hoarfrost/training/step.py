@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hoarfrost.data.sources import ImageSource, Picked
-from hoarfrost.models.backbones import Conv
+from hoarfrost.models.convolution import Conv
 from hoarfrost.training.objective import Objective, Replayed
 from hoarfrost.training.runtime import Runtime
 
@@ -55,7 +55,7 @@ class Stepper:
         whole = Pass(source, objective, runtime)
         compiled = runtime.compiles(steps)
         if compiled:
-            whole.compile(dynamic=False)
+            whole.compile(dynamic=False, options={"combo_kernels": True})
         self.module, self.optimizer = runtime.processes.set_up(whole), optimizer
         self._rounded = Rounded(objective, torch.bfloat16) if runtime.rounds else None
         self._capture = Capture(self.generator) if runtime.captures else None
