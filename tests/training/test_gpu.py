@@ -9,38 +9,25 @@ import pytest
 import torch
 from torch import Tensor
 
-from hoarfrost import Learner
+from hoarfrost.config import Schedule
 from hoarfrost.data.augment import Crop
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser
-from hoarfrost.models.network import Network
-from hoarfrost.training.observers import Entry, Observer
+from hoarfrost.losses.terms import CrossEntropy, Replay
+from hoarfrost.memory import ClassStatistics, Rehearsal
+from hoarfrost.methods import FROST
+from hoarfrost.models.backbones import build_backbone
+from hoarfrost.models.network import Network, grow, placed
+from hoarfrost.training.loop import build_optimizer
+from hoarfrost.training.objective import Objective, choose_trained
 from hoarfrost.training.runtime import Runtime
-from hoarfrost.training.step import Capture
+from hoarfrost.training.step import Capture, Stepper
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
-STEADY = {
-    "fit.epochs": 2,
-    "fit.drops": [1],
-    "fit.learning_rate": 0.01,
-    "fit.batch_size": 32,
-    "discover.epochs": 2,
-    "discover.drops": [1],
-    "discover.learning_rate": 0.01,
-    "discover.batch_size": 32,
-    "precision": "fp32",
-    "image_size": 16,
-}
-"""a rate so small that rounding does not grow into another course"""
-
-
-class Losses(Observer):
-    def __init__(self) -> None:
-        self.seen: list[dict[str, float]] = []
-
-    def epoch_done(self, entry: Entry, network: Network) -> None:
-        self.seen.append({"loss": entry["loss"], **entry["terms"]})
+STEPS = 8
+SMALL = Schedule(epochs=1, drops=(), learning_rate=1e-3)
+"""a rate so small that steps hardly depend on those before them: otherwise rounding would soon lead elsewhere"""
 
 
 def pictures(count: int, seed: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -50,31 +37,85 @@ def pictures(count: int, seed: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return blots.repeat(4, axis=1).repeat(4, axis=2)
 
 
-def trained(
-    monkeypatch: pytest.MonkeyPatch, *, captured: bool, compiled: Literal["on", "off"]
-) -> tuple[list[dict[str, float]], dict[str, Tensor]]:
+def objective_of(stage: int, device: torch.device) -> Objective:
+    torch.manual_seed(0)
+    teacher = placed(Network(build_backbone("resnet18", 3), 4), device)
+    if stage == 0:
+        choose_trained(teacher, frozen=(), terms=(CrossEntropy(),))
+        return Objective(teacher, terms=(CrossEntropy(),)).to(device)
+    teacher.requires_grad_(False)
+    student = placed(grow(teacher, 3), device)
+    choose_trained(student, frozen=FROST.frozen, terms=FROST.terms)
+    replay = next(term for term in FROST.terms if isinstance(term, Replay))
+    statistics = ClassStatistics.of(torch.rand(40, 512), torch.arange(40) % 4, 4)
+    rehearsal = Rehearsal(statistics, replay, device)
+    return Objective(student, terms=FROST.terms, teacher=teacher, rehearsal=rehearsal).to(device)
+
+
+def moved(
+    stage: int,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    captured: bool,
+    compiled: Literal["on", "off"],
+    precision: Literal["fp32", "bf16"] = "fp32",
+) -> dict[str, Tensor]:
+    """How far some steps move each weight, and what they add up."""
     with monkeypatch.context() as patch:
         if not captured:
             patch.setattr(Runtime, "captures", property(lambda _: False))
-        losses = Losses()
-        learner = Learner(backbone="resnet18", device="cuda", compiled=compiled, settings=STEADY)
-        learner.fit(pictures(320, 0), np.arange(320) % 4, observer=losses)
-        learner.discover(pictures(300, 1), 3, observer=losses)
-    return losses.seen, {name: tensor.cpu() for name, tensor in learner.network.state_dict().items()}
+        runtime = Runtime("cuda", precision, compiled)
+        objective = objective_of(stage, runtime.device)
+        objective.set_epoch(20)
+        objective.train()
+        labels = np.arange(32 * STEPS, dtype=np.int64) % 4
+        source = ImageSource(
+            ImageSet(pictures(32 * STEPS, stage), labels if stage == 0 else None, ("a", "b", "c", "d")),
+            augment=Crop(),
+            views=objective.views,
+            batch_size=32,
+            normaliser=Normaliser((0.5,) * 3, (0.25,) * 3, runtime.device),
+            device=runtime.device,
+        )
+        trained = {name: p for name, p in objective.student.named_parameters() if p.requires_grad}
+        before = {name: p.detach().clone() for name, p in trained.items()}
+        optimizer = build_optimizer(trained.values(), SMALL, runtime.device)
+        stepper = Stepper(objective, source, optimizer, runtime=runtime, steps=STEPS)
+        with runtime.numerics(), stepper.epoch(seed=0):
+            for picked in source.picks(stepper.generator):
+                stepper(picked)
+        changes = {name: p.detach() - before[name] for name, p in trained.items()}
+    return {"statistics": stepper.sums, **changes}
 
 
+def distances(one: dict[str, Tensor], two: dict[str, Tensor]) -> dict[str, float]:
+    """For each weight, how far two changes are apart as a part of their length."""
+    assert one.keys() == two.keys()
+    norm = torch.linalg.vector_norm
+    return {name: (norm(one[name] - two[name]) / norm(one[name])).item() for name in one}
+
+
+@pytest.mark.parametrize("stage", [0, 1])
 @pytest.mark.parametrize(("captured", "compiled"), [(True, "off"), (False, "on"), (True, "on")])
-def test_however_a_step_runs_it_learns_the_same(
-    monkeypatch: pytest.MonkeyPatch, captured: bool, compiled: Literal["on", "off"]
+def test_however_a_step_runs_it_does_the_same(
+    monkeypatch: pytest.MonkeyPatch, stage: int, captured: bool, compiled: Literal["on", "off"]
 ) -> None:
-    plain, expected = trained(monkeypatch, captured=False, compiled="off")
-    losses, weights = trained(monkeypatch, captured=captured, compiled=compiled)
-    for one, two in zip(plain, losses, strict=True):
-        assert two == pytest.approx(one, rel=2e-2, abs=2e-3)
-    for name, tensor in expected.items():
-        if tensor.is_floating_point():
-            distance = torch.linalg.vector_norm(weights[name] - tensor) / torch.linalg.vector_norm(tensor).clamp(min=1)
-            assert distance < 0.02, name
+    plain = moved(stage, monkeypatch, captured=False, compiled="off")
+    found = moved(stage, monkeypatch, captured=captured, compiled=compiled)
+    apart = distances(plain, found)
+    assert max(apart.values()) < 0.02, apart
+    assert min(torch.linalg.vector_norm(change).item() for change in plain.values()) > 0
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_half_precision_does_nearly_the_same(monkeypatch: pytest.MonkeyPatch, stage: int) -> None:
+    plain = moved(stage, monkeypatch, captured=False, compiled="off", precision="bf16")
+    fast = moved(stage, monkeypatch, captured=True, compiled="on", precision="bf16")
+    exact = moved(stage, monkeypatch, captured=False, compiled="off")
+    usual, ours = distances(exact, plain), distances(exact, fast)
+    assert ours["statistics"] < 0.02
+    # Rounding differs from one way to the next, but none may be further from the truth than PyTorch's own.
+    assert all(ours[name] < 1.5 * usual[name] + 0.02 for name in usual), (usual, ours)
 
 
 def test_replayed_steps_draw_new_numbers_and_those_of_plain_ones() -> None:
@@ -110,11 +151,3 @@ def test_replayed_steps_draw_new_numbers_and_those_of_plain_ones() -> None:
     plain, replayed = drawn(replayed=False), drawn(replayed=True)
     assert len({tuple(numbers) for numbers in replayed}) == len(replayed) == 16
     assert replayed == plain
-
-
-def test_half_precision_learns_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(STEADY, "precision", "bf16")
-    full, _ = trained(monkeypatch, captured=False, compiled="off")
-    half, _ = trained(monkeypatch, captured=True, compiled="on")
-    for one, two in zip(full, half, strict=True):
-        assert two["loss"] == pytest.approx(one["loss"], rel=0.05, abs=0.02)

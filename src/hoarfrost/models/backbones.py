@@ -11,7 +11,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hoarfrost.errors import unknown
-from hoarfrost.models.convolution import Conv
+
+
+class Conv(nn.Conv2d):
+    """A convolution without bias that computes with ``rounded`` instead of its weight, while that is there."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1) -> None:
+        super().__init__(inputs, outputs, kernel, stride=stride, padding=1, bias=False)
+        self.rounded: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(B, inputs, H, W)`` to ``(B, outputs, H / stride, W / stride)``."""
+        weight = self.weight if self.rounded is None else self.rounded
+        return F.conv2d(x, weight, None, self.stride, self.padding)
 
 
 class BatchNorm(nn.BatchNorm2d):

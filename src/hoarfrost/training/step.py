@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hoarfrost.data.sources import ImageSource, Picked
-from hoarfrost.models.convolution import Conv
+from hoarfrost.models.backbones import Conv
 from hoarfrost.training.objective import Objective, Replayed
 from hoarfrost.training.runtime import Runtime
 
@@ -195,7 +195,11 @@ class Capture:
     def _captured(self, step: Callable[[Picked], None], inputs: Picked) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
+        current, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
         # Threads that read images ahead use the device too, and are no part of this.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
             step(inputs)
+        current.wait_stream(
+            side
+        )  # on which the capture has set the generator back, for the first replay to set it anew
         return graph
