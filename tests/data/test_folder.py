@@ -15,7 +15,8 @@ from PIL import Image
 from hoarfrost.data import images as images_module
 from hoarfrost.data.arrays import as_images, fit_to
 from hoarfrost.data.folder import read_folder
-from hoarfrost.data.images import ImageFiles, PathList
+from hoarfrost.data.images import ImageFiles
+from hoarfrost.data.paths import PathList
 from hoarfrost.errors import InputError, SkippedFiles
 
 

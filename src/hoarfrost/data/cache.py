@@ -20,7 +20,8 @@ import numpy as np
 
 from hoarfrost import store
 from hoarfrost.data.arrays import Ids, Pixels, fit_to
-from hoarfrost.data.images import ImageFiles, ImageSet, Indices, OnDisk, in_chunks, too_large, unreadable
+from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk, in_chunks, too_large, unreadable
+from hoarfrost.data.paths import Indices
 from hoarfrost.errors import InputError
 
 FORMAT = 1

@@ -21,15 +21,14 @@ from hoarfrost.data.arrays import MIN_SIDE, Ids, Pixels, default_size
 from hoarfrost.data.images import (
     GRAY_MODES,
     SIXTEEN_BIT_MODES,
-    FileList,
     ImageFiles,
     ImageSet,
-    PathList,
     in_threads,
     load_readers,
     refuse_mode,
     too_large,
 )
+from hoarfrost.data.paths import FileList, PathList
 from hoarfrost.errors import InputError, SkippedFiles
 
 NAMED = 3
