@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from hoarfrost.data import images as images_module
 from hoarfrost.data.arrays import fit_to
 from hoarfrost.data.cache import DecodedFile, cached
 from hoarfrost.data.folder import read_folder
-from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk
+from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk, decode
 from hoarfrost.errors import InputError
 
 COUNT = 20
@@ -56,6 +58,21 @@ def no_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestCached:
+    def test_of_several_at_once_one_decodes(self, source: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        images, decoded = [on_disk(source) for _ in range(3)], list[str]()
+
+        def slowly(path: str) -> NDArray[np.uint8]:
+            decoded.append(path)
+            time.sleep(0.01)
+            return decode(path)
+
+        monkeypatch.setattr(images_module, "decode", slowly)
+        with ThreadPoolExecutor(3) as pool:
+            first, *others = pool.map(lambda given: cached(given, cache).images[:], images)
+        assert len(decoded) == COUNT
+        for other in others:
+            np.testing.assert_array_equal(other, first)
+
     def test_the_same_images(self, source: Path, cache: Path) -> None:
         images = on_disk(source)
         decoded = cached(images, cache)

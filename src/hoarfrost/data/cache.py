@@ -11,7 +11,7 @@ import os
 import secrets
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
@@ -72,7 +72,9 @@ def cached(images: ImageSet, folder: str | Path) -> ImageSet:
     key = _key(files)
     path = Path(folder).absolute() / f"{key.hex()}.pixels"
     if not _is_whole(path, files, key):
-        _write(path, files, key)
+        with _alone(path.parent):
+            if not _is_whole(path, files, key):  # another process may have made it meanwhile
+                _write(path, files, key)
     rows = np.arange(len(files), dtype=np.int64)
     return replace(images, images=DecodedFile(path, rows, (files.size, files.channels), files.size, files.channels))
 
@@ -163,9 +165,22 @@ def _key(files: ImageFiles) -> bytes:
     return digest.digest()
 
 
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Within the block no other process makes a file in `folder`: one that wants to waits, where the system can."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        with suppress(ImportError, OSError):
+            import fcntl
+
+            handle = os.open(folder, os.O_RDONLY)
+            held.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
 def _write(path: Path, files: ImageFiles, key: bytes) -> None:
     """Decode all files into `path`, which appears when it is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     checksum = 0
     with store.replaced_file(path, f".{secrets.token_hex(4)}") as part, part.open("wb", buffering=0) as file:
         for rows in in_chunks(len(files)):

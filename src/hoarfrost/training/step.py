@@ -19,6 +19,10 @@ WARM_UP = 3
 """steps before the capture: libraries choose their algorithms and allocate their memory in them"""
 
 
+OPTIONS = {"combo_kernels": True, "max_autotune_pointwise": True}
+"""of the compiler: one kernel for several little ones, and more ways tried to run each"""
+
+
 class Pass(nn.Module):
     """From picked images and random numbers to the loss: all of a step that is compiled as one."""
 
@@ -55,7 +59,7 @@ class Stepper:
         whole = Pass(source, objective, runtime)
         compiled = runtime.compiles(steps)
         if compiled:
-            whole.compile(dynamic=False, options={"combo_kernels": True})
+            whole.compile(dynamic=False, options=dict(OPTIONS))
         self.module, self.optimizer = runtime.processes.set_up(whole), optimizer
         self._rounded = Rounded(objective, torch.bfloat16) if runtime.rounds else None
         self._capture = Capture(self.generator) if runtime.captures else None
