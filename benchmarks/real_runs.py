@@ -19,7 +19,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-SWEEP = tuple(itertools.product((26, 51, 128), (0.01, 0.05), ("together", "separate")))
+SWEEP = (
+    *itertools.product((26, 51, 128), (0.01, 0.05), ("together",)),
+    *itertools.product((26, 51, 128), (0.01,), ("separate",)),
+)
+"""novel batch, beta and views: beta for every batch, and two passes for every batch at the scripts' beta"""
 
 
 @dataclass(frozen=True)
