@@ -6,6 +6,7 @@ python -m hoarfrost.paper keep runs/sweep/* --to results/sweeps --folder-names
 make results
 
 Runs of one data set and seed share their stage one (`--share`): those that need it wait for the one that makes it.
+Several at once share the GPU through NVIDIA's MPS where that is installed; without it they take turns.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,6 +84,18 @@ def start(run: Planned, args: argparse.Namespace) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
 
 
+@contextmanager
+def sharing_gpu(jobs: int) -> Iterator[None]:
+    """Within the block the kernels of several processes run side by side, where MPS is installed and not yet started."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    started = jobs > 1 and control is not None and subprocess.run([control, "-d"], check=False).returncode == 0
+    try:
+        yield
+    finally:
+        if started and control is not None:
+            subprocess.run([control], input=b"quit\n", check=False)
+
+
 def in_discovery(folder: Path) -> bool:
     """Whether a run has its stage one behind it, and so on the shelf."""
     log = folder / "log.jsonl"
@@ -139,7 +155,8 @@ def main() -> None:
     args.more = more
     args.out.mkdir(parents=True, exist_ok=True)
     plan = [run for name in args.sets for run in SETS[name]]
-    failed = carry_out(plan, args)
+    with sharing_gpu(args.jobs):
+        failed = carry_out(plan, args)
     print(summary(plan, args.out))
     if failed:
         sys.exit(f"failed: {', '.join(run.name for run in failed)}; see the logs in {args.out}")
