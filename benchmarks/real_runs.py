@@ -86,7 +86,7 @@ def start(run: Planned, args: argparse.Namespace) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def sharing_gpu(jobs: int) -> Iterator[None]:
-    """Within the block the kernels of several processes run side by side, where MPS is installed and not yet started."""
+    """Within the block the kernels of several processes run side by side, where MPS is there to be started."""
     control = shutil.which("nvidia-cuda-mps-control")
     started = jobs > 1 and control is not None and subprocess.run([control, "-d"], check=False).returncode == 0
     try:
