@@ -154,7 +154,9 @@ def main() -> None:
     args = parser.parse_args(given[: given.index("--")] if "--" in given else given)
     args.more = more
     args.out.mkdir(parents=True, exist_ok=True)
-    plan = [run for name in args.sets for run in SETS[name]]
+    if args.jobs < 1:
+        parser.error(f"--jobs must be above 0, not {args.jobs}")
+    plan = list(dict.fromkeys(run for name in args.sets for run in SETS[name]))
     with sharing_gpu(args.jobs):
         failed = carry_out(plan, args)
     print(summary(plan, args.out))

@@ -160,6 +160,46 @@ def test_another_stage_one_is_not_taken_from_the_shelf(
     assert len(list((tmp_path / "shelf").iterdir())) == 2
 
 
+def test_a_stage_one_is_shared_only_where_its_scores_and_names_hold(
+    digits: tuple[ImageSet, ImageSet], tmp_path: Path
+) -> None:
+    train, test = digits
+    quick, shelf = config_for("5-5", {"discover.epochs": 1, "fit.epochs": 1}), tmp_path / "shelf"
+    names = tuple(f"number {name}" for name in train.class_names)
+    sets = {
+        "plain": (train, test),
+        "other test": (train, test.take(slice(50, None))),
+        "other names": (replace(train, class_names=names), replace(test, class_names=names)),
+    }
+    for number, (name, images) in enumerate(sets.items(), start=1):
+        run(quick, *images, out=tmp_path / name, device="cpu", share=shelf)
+        assert len(list(shelf.iterdir())) == number
+    told = json.loads((tmp_path / "other names" / "metrics.json").read_text())["class_names"]
+    assert told == list(names)
+
+
+def test_a_damaged_shelf(digits: tuple[ImageSet, ImageSet], tmp_path: Path) -> None:
+    quick, shelf = config_for("5-5", {"discover.epochs": 1, "fit.epochs": 1}), tmp_path / "shelf"
+
+    def shared(name: str) -> None:
+        run(quick, *digits, out=tmp_path / name, device="cpu", share=shelf)
+
+    shared("first")
+    (model,) = shelf.iterdir()
+    log = (model / "log.jsonl").read_text()
+    (model / "log.jsonl").unlink()
+    shared("without a log")
+    assert json.loads((model / "log.jsonl").read_text()).keys() == json.loads(log).keys(), "it is made again"
+    (model / "record.json").write_text("{}")
+    with pytest.raises(InputError, match="is damaged: remove it"):
+        shared("with an empty record")
+    assert not (tmp_path / "with an empty record").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="choose another --share"):
+        run(quick, *digits, out=tmp_path / "nowhere", device="cpu", share=tmp_path / "file")
+    assert not (tmp_path / "nowhere").exists(), "refused before anything is learned"
+
+
 def test_resuming_what_is_done_changes_nothing(whole: Path, digits: tuple[ImageSet, ImageSet]) -> None:
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
     run(config_for(), *digits, out=whole, device="cpu", resume=True)

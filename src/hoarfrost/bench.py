@@ -79,7 +79,8 @@ class BareLoop(Clock):
         assert config.mean is not None
         assert config.std is not None
         device = self.device = runtime.device
-        self.runtime, self.batch, self.augment = runtime, config.fit.batch_size, config.fit_augment
+        self.runtime, self.augment = runtime, config.fit_augment
+        self.batch = min(config.fit.batch_size, len(images))
         self.normalise = Normaliser(config.mean, config.std, device)
         self.pixels, self.labels = (
             torch.from_numpy(images.images).to(device),
@@ -102,7 +103,7 @@ class BareLoop(Clock):
         started = time.perf_counter()
         self.epoch()
         if self.device.type == "cuda":
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self.device)
         self.bare.append(time.perf_counter() - started)
 
     def epoch(self) -> None:
@@ -152,7 +153,7 @@ def measure(
     learner = Learner.from_config(config, device, compiled)
     runtime = learner.runtime
     if on_gpu:
-        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.reset_peak_memory_stats(runtime.device)
     fitting, finding = BareLoop(images, config, runtime), Clock()
     learner.fit(images, observer=fitting)
     begun = time.perf_counter()
@@ -172,13 +173,13 @@ def measure(
         "images": load.images,
         "classes": [load.known, load.novel],
         "stage_one": {
-            "batch": config.fit.batch_size,
+            "batch": min(config.fit.batch_size, load.images),
             **_figures(fitting.steady, load.images, stage_flop(learner, config, load, stage=0), rate),
             "bare_loop_seconds": statistics.median(fitting.bare[1:]),
             "overhead_percent": fitting.overhead,
         },
         "discovery": {
-            "batch": config.discover.batch_size,
+            "batch": min(config.discover.batch_size, load.images),
             **_figures(finding.steady, load.images, stage_flop(learner, config, load, stage=1), rate),
         },
         "evaluation": {
@@ -193,7 +194,7 @@ def measure(
             "to_steady": fitting.began - began + fitting.warm_up,
         },
         "memory": {
-            "device_peak_mib": torch.cuda.max_memory_allocated() / 2**20 if on_gpu else None,
+            "device_peak_mib": torch.cuda.max_memory_allocated(runtime.device) / 2**20 if on_gpu else None,
             "host_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
         },
         "floor": {"multiplication_tflop_per_second": rate / 1e12},
@@ -242,17 +243,22 @@ def stage_flop(learner: Learner, config: Config, load: Load, *, stage: int) -> f
 
 
 def multiplication_rate(runtime: Runtime) -> float:
-    """Operations a second in a large multiplication of random matrices, in the precision of the networks."""
+    """Operations a second in a large multiplication of random matrices, in the precision of the networks.
+
+    Of all processes together, as far as they have devices of their own.
+    """
     on_gpu = runtime.device.type == "cuda"
     side, dtype = (8192 if on_gpu else 1024), (torch.bfloat16 if runtime.half else torch.float32)
     a, b = (torch.randn(side, side, device=runtime.device, dtype=dtype) for _ in range(2))
-    best = float("inf")
+    best, repeats = float("inf"), (4 if on_gpu else 1)
     with runtime.numerics():
         for _ in range(5):
             started = time.perf_counter()
-            for _ in range(4):
+            for _ in range(repeats):
                 a @ b
             if on_gpu:
-                torch.cuda.synchronize()
-            best = min(best, (time.perf_counter() - started) / 4)
-    return float(2 * side**3 / best)
+                torch.cuda.synchronize(runtime.device)
+            best = min(best, (time.perf_counter() - started) / repeats)
+            if best > 1:  # some CPUs have half precision in name only
+                break
+    return float(2 * side**3 / best) * (runtime.processes.count if on_gpu else 1)

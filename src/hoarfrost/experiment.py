@@ -10,6 +10,7 @@ import hashlib
 import json
 import shutil
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 from hoarfrost import evaluation, metrics, provenance, store
 from hoarfrost.config import Config, to_json
 from hoarfrost.data.images import ImageSet
+from hoarfrost.data.sources import check_enough
 from hoarfrost.errors import InputError
 from hoarfrost.models.network import Network
 from hoarfrost.report.gather import report_data, write_report
@@ -27,7 +29,7 @@ from hoarfrost.scenario import Scenario, Step, Truth, build_scenario
 from hoarfrost.training.learner import Learner, check_novel
 from hoarfrost.training.observers import Entry, LogFile, Observer, Observers
 from hoarfrost.training.resolve import resolve
-from hoarfrost.training.runtime import resolve_device
+from hoarfrost.training.runtime import Runtime, resolve_device
 
 Record = dict[str, Any]
 
@@ -165,27 +167,50 @@ SHARED_SETTINGS = ("backbone", "image_size", "mean", "std", "fit", "fit_augment"
 class Shelf:
     """A folder of stage-one models that runs share, each found by all that decides it."""
 
-    def __init__(self, root: Path, config: Config, images: ImageSet) -> None:
+    def __init__(self, root: Path, config: Config, scenario: Scenario, runtime: Runtime) -> None:
+        images, test = scenario.steps[0].images, scenario.truths[0].test
         content = {name: to_json(getattr(config, name)) for name in SHARED_SETTINGS}
-        content |= {"stage_one": to_json(config.method.stage_one), "images": images.digest()}
+        content |= {
+            "stage_one": to_json(config.method.stage_one),
+            "images": images.digest(),
+            "class_names": list(images.class_names),
+            "test": test.digest(),  # the record and the log have its scores
+            "computed": [runtime.device.type, runtime.half, runtime.processes.count],
+        }
         key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
         self.folder = root / f"stage-one-{key}"
 
+    def check(self) -> None:
+        """Refuses a place where nothing can be kept, before anything is learned."""
+        try:
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"nothing can be kept in {self.folder.parent}: {error.strerror}; choose another --share"
+            ) from error
+
     def find(self) -> tuple[Record, list[Entry]] | None:
         """The record and the log of the model, if it is there."""
-        path = self.folder / "record.json"
-        if not path.exists():
+        path, log = self.folder / "record.json", self.folder / "log.jsonl"
+        if not path.exists() or not log.exists():
             return None
-        return store.read_json(path, "stage-one folder"), LogFile(self.folder / "log.jsonl").entries()
+        record, entries = store.read_json(path, "stage-one folder"), LogFile(log).entries()
+        if not {"stage_one", "seconds"} <= record.keys() or not all(isinstance(entry, dict) for entry in entries):
+            raise InputError(f"the stage-one model in {self.folder} is damaged: remove it")
+        return record, entries
 
     def put(self, learner: Learner, record: Record, log: LogFile) -> None:
-        """Keeps a finished stage one."""
-        if self.folder.exists():
-            return
-        with store.replaced_folder(self.folder) as new:
-            learner.model.write_into(new)
-            shutil.copyfile(log.path, new / "log.jsonl")
-            store.write_json(new / "record.json", record)
+        """Keeps a finished stage one, unless another run was quicker. The run goes on without, if need be."""
+        try:
+            with store.alone(self.folder.parent):
+                if self.find() is not None:
+                    return
+                with store.replaced_folder(self.folder) as new:
+                    learner.model.write_into(new)
+                    shutil.copyfile(log.path, new / "log.jsonl")
+                    store.write_json(new / "record.json", record)
+        except OSError as error:
+            warnings.warn(f"stage one could not be kept in {self.folder.parent}: {error.strerror}", stacklevel=2)
 
 
 def run(
@@ -211,6 +236,13 @@ def run(
     config = replace(config, learner=resolve(config.learner, first_images, resolve_device(device)))
     learner = Learner.from_config(config.learner, device)
     processes = learner.runtime.processes
+    for schedule in (config.learner.fit, config.learner.discover):
+        processes.share(schedule.batch_size)
+    for step in scenario.steps:
+        check_enough(len(step.images), processes.count)
+    shelf = None if share is None else Shelf(share, config.learner, scenario, learner.runtime)
+    if shelf is not None:
+        processes.first(shelf.check)
     folder = Run(out)
     content = config.describe(train, test)
     if processes.first(lambda: folder.open(content, resume=resume)):
@@ -218,7 +250,6 @@ def run(
     records = processes.first(folder.finished_stages)
     if records:
         learner = Learner.load(folder.stage_folder(len(records) - 1), device)
-    shelf = None if share is None else Shelf(share, config.learner, first_images)
     try:
         for step in scenario.steps[len(records) :]:
             assignment = assignment_of(records, scenario)

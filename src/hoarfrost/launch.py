@@ -26,6 +26,31 @@ class Launched:
         """Whether this is the process that writes files and speaks."""
         return self.rank == 0
 
+    def first_to_refuse(self) -> bool:
+        """Whether no other process has asked this before: of what several refuse, one speaks."""
+        refusals = self._refusals(1)
+        return self.is_first if refusals is None else refusals == 1
+
+    def is_refused(self) -> bool:
+        """Whether another process has refused to go on, and said why."""
+        return bool(self._refusals(0))
+
+    def _refusals(self, more: int) -> int | None:
+        """How many processes have refused by now, with ``more``; None where they cannot know of each other."""
+        if self.processes == 1:
+            return None
+        try:
+            from datetime import timedelta
+
+            from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+            place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+            store = TCPStore(*place, is_master=False, timeout=timedelta(seconds=3))
+            start = os.environ.get("TORCHELASTIC_RUN_ID"), os.environ.get("TORCHELASTIC_RESTART_COUNT")
+            return int(store.add(f"hoarfrost/refusals/{start}", more))
+        except Exception:  # nobody is there to ask
+            return None
+
     @classmethod
     def detect(cls) -> Launched:
         """By ``torchrun``, by SLURM's ``srun``, or as one process."""

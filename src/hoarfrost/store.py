@@ -7,9 +7,10 @@ the new one. Tensors are safetensors files, everything else is JSON.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Container, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,6 +165,20 @@ def replaced_folder(target: Path) -> Iterator[Path]:
         target.rename(old)
     new.rename(target)
     shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Makes ``folder``; within the block other processes that ask for the same wait, where the system can wait."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        with suppress(ImportError, OSError):
+            import fcntl
+
+            handle = os.open(folder, os.O_RDONLY)
+            held.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def recover_folder(target: Path) -> None:

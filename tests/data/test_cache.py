@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,10 +16,11 @@ from PIL import Image
 
 from hoarfrost.data import images as images_module
 from hoarfrost.data.arrays import fit_to
-from hoarfrost.data.cache import DecodedFile, cached
+from hoarfrost.data.cache import DecodedFile, Keep, cached
+from hoarfrost.data.datasets import read_images
 from hoarfrost.data.folder import read_folder
 from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk, decode
-from hoarfrost.errors import InputError
+from hoarfrost.errors import InputError, SkippedFiles
 
 COUNT = 20
 
@@ -136,7 +138,7 @@ class TestCached:
         if damage == "folder":
             path.unlink()
             path.mkdir()
-            with pytest.raises(OSError, match=path.name):
+            with pytest.raises(InputError, match=path.name):
                 cached(images, cache)
             assert made(cache) == [path]
             return
@@ -229,3 +231,35 @@ class TestDecodedFile:
         path.unlink()
         with pytest.raises(InputError, match=rf"{path.name}: No such file or directory; start again"):
             images.pixels([0])
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_folder_with_a_cache_is_decoded_once(
+    source: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    if broken:
+        path = source / "a" / "00.png"
+        path.write_bytes(path.read_bytes()[:-200])
+    decoded = list[str]()
+
+    def counting(path: str) -> NDArray[np.uint8]:
+        decoded.append(path)
+        return decode(path)
+
+    monkeypatch.setattr(images_module, "decode", counting)
+
+    def read() -> ImageSet:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SkippedFiles)
+            return read_images(source, labelled=True, keep=Keep(cache=cache))
+
+    first = read()
+    assert isinstance(first.images, DecodedFile)
+    assert len(first) == COUNT - broken
+    if not broken:
+        assert len(decoded) == COUNT
+        decoded.clear()
+        assert read().digest() == first.digest()
+        assert not decoded
+    monkeypatch.undo()
+    assert first.digest() == on_disk(source).digest()

@@ -71,6 +71,54 @@ def test_runs_of_different_settings_are_not_averaged(tmp_path: Path, capsys: pyt
     assert "b and a are not of one kind: discover.batch_size is 64 there and 128 now" in capsys.readouterr().err
 
 
+def test_runs_of_other_images_or_of_one_seed_are_not_averaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, "a", kept(0, old=70.0))
+    again = kept(0, old=71.0)
+    write(tmp_path, "b", again)
+    assert main(["page", "--results", str(tmp_path)]) == 2
+    assert "b has a seed that another run of its kind has" in capsys.readouterr().err
+    again["seed"] = again["config"]["learner"]["seed"] = 1
+    again["config"]["class_order"] = "seeded"
+    write(tmp_path, "b", again)
+    assert main(["page", "--results", str(tmp_path)]) == 2
+    assert "b and a are not of one kind" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [{}, {"steps": []}, {**kept(0, old=1.0), "config": {}}])
+def test_what_is_no_result_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: dict[str, Any]
+) -> None:
+    write(tmp_path / "results", "a", content)
+    assert main(["page", "--results", str(tmp_path / "results")]) == 2
+    assert "does not hold a run's results" in capsys.readouterr().err
+    write(tmp_path / "run", "metrics", content)
+    write(tmp_path / "run", "config", {})
+    assert main(["keep", str(tmp_path / "run"), "--to", str(tmp_path / "results")]) == 2
+    assert "does not hold a run's results" in capsys.readouterr().err
+    assert main(["page", "--results", str(tmp_path / "nowhere")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
+def test_a_kept_run_is_not_replaced_by_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, batch in (("one", 64), ("two", 128)):
+        content = kept(3, old=70.0, batch=batch)
+        config = content.pop("config")
+        for file, part in (("metrics", content), ("config", config)):
+            write(tmp_path / name, file, part)
+    to = ["--to", str(tmp_path / "results")]
+    assert main(["keep", str(tmp_path / "one"), *to]) == 0
+    assert main(["keep", str(tmp_path / "one"), *to]) == 0
+    assert main(["keep", str(tmp_path / "two"), *to]) == 2
+    assert "is of another run than" in capsys.readouterr().err
+    (result,) = read_results(tmp_path / "results")
+    assert result.content["config"]["learner"]["discover"]["batch_size"] == 64
+    (tmp_path / "file").touch()
+    assert main(["keep", str(tmp_path / "one"), "--to", str(tmp_path / "file")]) == 2
+    assert "check the path" in capsys.readouterr().err
+
+
 def test_keeping_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = kept(3, old=70.0)
     config = content.pop("config")

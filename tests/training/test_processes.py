@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from hoarfrost import InputError, Learner
 from hoarfrost.cli import main
@@ -202,6 +203,34 @@ class TestShare:
             ImageSource(
                 images, augment=Augment(), views=1, batch_size=8, normaliser=normaliser, device=CPU, share=Share(0, 8)
             )
+
+
+class TestRefusals:
+    """Of what several processes refuse, one speaks, whichever comes first."""
+
+    def told(self, monkeypatch: pytest.MonkeyPatch, port: int) -> tuple[Launched, Launched]:
+        for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "x"}.items():
+            monkeypatch.setenv(name, value)
+        return Launched(0, 2, 1), Launched(1, 2, 1)
+
+    def test_the_first_to_come_speaks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        zero, one = self.told(monkeypatch, store.port)
+        assert not zero.is_refused()
+        assert [one.first_to_refuse(), zero.first_to_refuse()] == [True, False]
+        assert zero.is_refused()
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+        assert [zero.first_to_refuse(), one.first_to_refuse()] == [True, False]
+
+    def test_where_they_cannot_ask_the_rank_decides(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        zero, one = self.told(monkeypatch, port=1)
+        monkeypatch.delenv("MASTER_ADDR")
+        assert [one.first_to_refuse(), zero.first_to_refuse()] == [False, True]
+        assert not one.is_refused()
+
+    def test_alone(self) -> None:
+        assert Launched().first_to_refuse()
+        assert not Launched().is_refused()
 
 
 class TestLaunched:

@@ -105,6 +105,11 @@ def test_a_compiler_that_fails_is_done_without(monkeypatch: pytest.MonkeyPatch) 
         stepper(next(iter(source.picks(stepper.generator))))
     assert any(not torch.equal(p, old) for p, old in zip(parameters, before, strict=True))
     assert stepper.sums[0] > 0
+    same = objective_of("frost")
+    plain = Stepper(same, source, torch.optim.SGD(same.student.parameters(), lr=0.1), runtime=Runtime("cpu"), steps=1)
+    plain.generator.manual_seed(0)
+    plain(next(iter(source.picks(plain.generator))))
+    assert torch.equal(plain.sums, stepper.sums), "with the numbers that it would have drawn without the compiler"
 
 
 @pytest.mark.parametrize("together", [True, False])

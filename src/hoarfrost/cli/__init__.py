@@ -34,7 +34,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """One line on standard error, exit code 2."""
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        first = Launched.detect().first_to_refuse()
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n" if first else None)
 
     def refuse_unknown(self, extras: Sequence[str]) -> NoReturn:
         """For arguments that no option takes."""
@@ -111,20 +112,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(f"{error.strerror or error}{place}: check the path and its permissions")
     except KeyboardInterrupt:
         then = "; --resume goes on from the last finished epoch" if resumable else ""
-        print(f"\nhoarfrost: interrupted{then}", file=sys.stderr)
+        if Launched.detect().is_first:
+            print(f"\nhoarfrost: interrupted{then}", file=sys.stderr)
         return 130
+    except Exception:
+        if Launched.detect().is_refused():  # what is left here is that the others are gone
+            return 2
+        raise
 
 
 def _refuse(message: str) -> int:
-    _say(message)
+    if Launched.detect().first_to_refuse():
+        _say(message)
     return 2
 
 
 def _warn(message: str) -> None:
-    _say(f"warning: {message}")
+    if Launched.detect().is_first:
+        _say(f"warning: {message}")
 
 
 def _say(message: str) -> None:
-    """One line on standard error; of several processes the first one speaks."""
-    if Launched.detect().is_first:
-        print(f"hoarfrost: {' '.join(message.split())}", file=sys.stderr)
+    """One line on standard error."""
+    print(f"hoarfrost: {' '.join(message.split())}", file=sys.stderr, flush=True)

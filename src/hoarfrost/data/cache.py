@@ -11,7 +11,7 @@ import os
 import secrets
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
@@ -69,14 +69,26 @@ def cached(images: ImageSet, folder: str | Path) -> ImageSet:
     files = images.images
     if not isinstance(files, ImageFiles):
         return images
+    path, rows = keep_decoded(files, folder), np.arange(len(files), dtype=np.int64)
+    return replace(images, images=DecodedFile(path, rows, (files.size, files.channels), files.size, files.channels))
+
+
+def keep_decoded(files: ImageFiles, folder: str | Path) -> Path:
+    """The file of the decoded pixels below `folder`, made where it is missing; all images can be decoded then."""
     key = _key(files)
     path = Path(folder).absolute() / f"{key.hex()}.pixels"
-    if not _is_whole(path, files, key):
-        with _alone(path.parent):
+    if _is_whole(path, files, key):
+        return path
+    try:
+        with store.alone(path.parent):
             if not _is_whole(path, files, key):  # another process may have made it meanwhile
                 _write(path, files, key)
-    rows = np.arange(len(files), dtype=np.int64)
-    return replace(images, images=DecodedFile(path, rows, (files.size, files.channels), files.size, files.channels))
+    except OSError as error:
+        raise InputError(
+            f"cannot keep decoded images in {error.filename or path}: {error.strerror or error};"
+            " make room there, or choose another --cache"
+        ) from error
+    return path
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,20 +175,6 @@ def _key(files: ImageFiles) -> bytes:
             raise unreadable(path) from error
         digest.update(os.fsencode(path) + b"\0%d %d\0" % (status.st_size, status.st_mtime_ns))
     return digest.digest()
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Within the block no other process makes a file in `folder`: one that wants to waits, where the system can."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as held:
-        with suppress(ImportError, OSError):
-            import fcntl
-
-            handle = os.open(folder, os.O_RDONLY)
-            held.callback(os.close, handle)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def _write(path: Path, files: ImageFiles, key: bytes) -> None:

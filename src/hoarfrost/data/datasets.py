@@ -102,7 +102,8 @@ def read_images(
         raise InputError(f"there is no folder or file {path}: check the path")
     if is_folder:
         on_disk = True if keep.cache is not None else keep.on_disk
-        return keep.placed(read_folder(path, labelled=labelled, size=size, channels=channels, on_disk=on_disk))
+        given = read_folder(path, labelled=labelled, size=size, channels=channels, on_disk=on_disk, cache=keep.cache)
+        return keep.placed(given)
     if path.suffix != ".npz":
         raise InputError(f"{path} is neither a folder of images nor a .npz file")
     images = read_npz(path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost.data.arrays import MIN_SIDE, Ids, Pixels, default_size
+from hoarfrost.data.cache import keep_decoded
 from hoarfrost.data.images import (
     GRAY_MODES,
     SIXTEEN_BIT_MODES,
@@ -103,6 +104,7 @@ def read_folder(
     size: int | None = None,
     channels: int | None = None,
     on_disk: bool | None = None,
+    cache: Path | None = None,
 ) -> ImageSet:
     """Read the images under `folder`, resized to (size, size, channels).
 
@@ -112,6 +114,7 @@ def read_folder(
     channels: by default 1 where every image is gray, else 3.
     on_disk: verify the files now, but decode them when they are used; by default where they would take more than half
     of the free memory.
+    cache: verify files on disk by keeping their decoded pixels there (`hoarfrost.data.cache`), or by finding them.
 
     Files that are no readable images are left out with one `SkippedFiles` warning.
     """
@@ -128,7 +131,7 @@ def read_folder(
         found = PathList(_find_files(root, ""))
 
     headers = _read_headers(root, found)
-    images, kept = _read_images(root, found, headers, size=size, channels=channels, on_disk=on_disk)
+    images, kept = _read_images(root, found, headers, size=size, channels=channels, on_disk=on_disk, cache=cache)
     headers, paths = headers.take(kept), images.files.names if isinstance(images, ImageFiles) else found.take(kept)
     present = {_class_of(path) for path in paths}
     left_out = LeftOut(
@@ -299,7 +302,14 @@ def _read_header(path: str, headers: Headers, row: int) -> None:
 
 
 def _read_images(
-    root: Path, paths: PathList, headers: Headers, *, size: int | None, channels: int | None, on_disk: bool | None
+    root: Path,
+    paths: PathList,
+    headers: Headers,
+    *,
+    size: int | None,
+    channels: int | None,
+    on_disk: bool | None,
+    cache: Path | None,
 ) -> tuple[Pixels | ImageFiles, Ids]:
     """The images, and the positions of those files that can be decoded to the end.
 
@@ -318,6 +328,10 @@ def _read_images(
     while True:
         files = files_at(kept)
         on_disk = too_large(files) if on_disk is None else on_disk
+        if on_disk and cache is not None:
+            with suppress(InputError):  # it is found out below which file is to blame, or later that the cache is
+                keep_decoded(files, cache)
+                return files, kept
         pixels = None if on_disk else np.empty(files.shape, dtype=np.uint8)
         broken = files.decode_into(pixels)
         if not broken:

@@ -17,6 +17,7 @@ import numpy as np
 from hoarfrost.data.arrays import CHUNK, Ids, Pixels, as_images, fit_to, with_channels
 from hoarfrost.data.paths import FileList, Indices, PathList
 from hoarfrost.errors import InputError
+from hoarfrost.launch import Launched
 
 GRAY_MODES = frozenset({"1", "L", "LA", "La"})
 SIXTEEN_BIT_MODES = frozenset({"I", "I;16", "I;16L", "I;16B", "I;16N"})
@@ -201,9 +202,9 @@ class ImageFiles(OnDisk):
 
 
 def too_large(images: OnDisk) -> bool:
-    """Whether the decoded images would take more than half of the memory that is free."""
+    """Whether the decoded images would take more than half of the memory that is free, in all processes together."""
     free = free_memory()
-    return free is not None and 2 * int(np.prod(images.shape)) > free
+    return free is not None and 2 * int(np.prod(images.shape)) * Launched.detect().local > free
 
 
 def free_memory() -> int | None:

@@ -67,6 +67,12 @@ WHOLE = Share()
 """every batch, in one process"""
 
 
+def check_enough(images: int, processes: int) -> None:
+    """Refuses fewer images than several processes can share: each needs two for its batch statistics."""
+    if processes > 1 and images < 2 * processes:
+        raise InputError(f"{images} images are too few for {processes} processes: start fewer")
+
+
 class Pixels(Protocol):
     """uint8 images ``(N, H, W, C)`` that come to the device batch by batch."""
 
@@ -206,8 +212,7 @@ class ImageSource:
         self.labels = None if labels is None else torch.from_numpy(labels.astype(np.int64)).to(device)
         self.augment, self.views, self.normaliser, self.device = augment, views, normaliser, device
         self.batch_size = min(batch_size, len(images))
-        if self.batch_size < share.processes:
-            raise InputError(f"{len(images)} images are too few for {share.processes} processes: start fewer")
+        check_enough(len(images), share.processes)
         self.batch_size -= self.batch_size % share.processes
         self.share = share
 

@@ -28,12 +28,17 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         if given.verb == "page":
+            if not given.results.is_dir():
+                raise InputError(f"there is no folder {given.results}: check the path")
             print(make_page(given.results), end="")
             return 0
         for run in given.runs:
             print(collect(run, given.to, run.name if given.folder_names else None))
     except InputError as error:
         print(f"hoarfrost.paper: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"hoarfrost.paper: {error.strerror or error} for {error.filename}: check the path", file=sys.stderr)
         return 2
     return 0
 

@@ -118,14 +118,14 @@ def sweep_table(results: Sequence[Result]) -> str:
         rows.append(
             [
                 str(learner["discover"]["batch_size"]),
-                f"{terms['self-training']['weight']:g}",
+                f"{terms['self-training']['weight']:g}" if "self-training" in terms else "–",
                 learner["views"],
                 str(learner["discover"]["epochs"]),
                 *(spread([step["joint"][key]]) for key in ("old", "new", "all", "hm")),
                 spread([step["new_by_step_novel"][0]]),
             ]
         )
-    rows.sort(key=lambda row: (int(row[0]), float(row[1]), row[2], int(row[3])))
+    rows.sort(key=lambda row: (int(row[0]), row[1], row[2], int(row[3])))
     return markdown(["novel batch", "β", "views", "epochs", "Old", "New", "All", "HM", "novel head"], rows)
 
 

@@ -28,26 +28,42 @@ class Result:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the learner was configured with, but for the seed."""
-        learner: dict[str, Any] = self.content["config"]["learner"]
-        return {key: value for key, value in learner.items() if key != "seed"}
+        """What the run was configured with, images and all, but for the seed."""
+        config: dict[str, Any] = dict(self.content["config"])
+        settings = {**config.pop("learner"), **config}
+        return {key: value for key, value in settings.items() if key != "seed"}
 
 
 def collect(run: Path, to: Path, name: str | None = None) -> Path:
     """Keeps a finished run folder's figures as ``to/NAME.json``."""
     metrics = store.read_json(run / "metrics.json", "finished run folder")
-    config = store.read_json(run / "config.json", "run folder")
+    content = checked({**metrics, "config": store.read_json(run / "config.json", "run folder")}, run)
     if name is None:
         name = "-".join([metrics["dataset"], metrics["split"], metrics["method"], f"seed{metrics['seed']}"])
-    to.mkdir(parents=True, exist_ok=True)
     path = to / f"{name}.json"
-    store.write_json(path, {**metrics, "config": config})
+    if path.exists() and store.differences(store.read_json(path, "folder of results")["config"], content["config"]):
+        raise InputError(f"{path} is of another run than {run}: remove it, or use --folder-names or another --to")
+    to.mkdir(parents=True, exist_ok=True)
+    store.write_json(path, content)
     return path
+
+
+FIELDS = frozenset({"dataset", "split", "method", "seed", "hardware", "versions", "commit", "seconds", "steps"})
+"""what the page shows of a run"""
+
+
+def checked(content: dict[str, Any], place: Path) -> dict[str, Any]:
+    """The content of a result, if that is what it is."""
+    config = content.get("config")
+    if content.keys() >= FIELDS and isinstance(config, dict) and "learner" in config:
+        return content
+    raise InputError(f"{place} does not hold a run's results: remove it")
 
 
 def read_results(folder: Path) -> list[Result]:
     """All results right in a folder, in the order of their names."""
-    return [Result(path.stem, store.read_json(path, "folder of results")) for path in sorted(folder.glob("*.json"))]
+    paths = sorted(folder.glob("*.json"))
+    return [Result(path.stem, checked(store.read_json(path, "folder of results"), path)) for path in paths]
 
 
 def grouped(results: list[Result]) -> dict[tuple[str, str, str], list[Result]]:
@@ -57,6 +73,8 @@ def grouped(results: list[Result]) -> dict[tuple[str, str, str], list[Result]]:
         group = groups.setdefault(result.group, [])
         if group and (found := store.differences(group[0].settings, result.settings)):
             raise InputError(f"{result.name} and {group[0].name} are not of one kind: {found[0]}; remove one of them")
+        if any(result.content["seed"] == other.content["seed"] for other in group):
+            raise InputError(f"{result.name} has a seed that another run of its kind has: remove one of them")
         group.append(result)
     return groups
 

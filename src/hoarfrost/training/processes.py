@@ -10,6 +10,7 @@ written by the first process.
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import logging
 import warnings
@@ -84,6 +85,7 @@ class SeveralProcesses(Processes):
             strategy=DDPStrategy(broadcast_buffers=False),  # they are averaged after each epoch
         )
         self.fabric.launch()
+        atexit.register(_leave)
         self.rank, self.count = self.fabric.global_rank, self.fabric.world_size
         self.gather = self._gather
 
@@ -127,9 +129,10 @@ class SeveralProcesses(Processes):
 
     def share(self, batch_size: int) -> Share:
         """Refuses a batch that cannot be shared evenly."""
-        if batch_size % self.count:
+        if batch_size % self.count or batch_size < 2 * self.count:
             raise InputError(
-                f"a batch of {batch_size} images cannot be shared by {self.count} processes: choose a multiple of that"
+                f"a batch of {batch_size} images cannot be shared by {self.count} processes: choose a multiple of that,"
+                " two images or more for each"
             )
         return Share(self.rank, self.count)
 
@@ -152,6 +155,12 @@ class SeveralProcesses(Processes):
         for count, mean, squares in zip(*(_all_gathered(column, self.count) for column in columns), strict=True):
             whole.merge(count, mean, squares)
         return whole
+
+
+def _leave() -> None:
+    """Parts from the others in order; the threads that connect them would otherwise end the process with an error."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _parts(count: int, processes: int) -> list[range]:

@@ -82,6 +82,8 @@ class Runtime:
 
     def compiles(self, steps: int) -> bool:
         """Whether so many steps are compiled."""
+        if self.processes.count > 1:
+            return False
         if self.compiled == "auto":
             return self.captures and steps >= COMPILE_FROM
         return self.compiled == "on"
@@ -102,7 +104,8 @@ class Runtime:
         try:
             torch.set_float32_matmul_precision("high" if self.half else "highest")
             cudnn.benchmark, cudnn.benchmark_limit, cudnn.allow_tf32 = True, 0, self.half  # 0: tries all it has
-            yield
+            with torch.cuda.device(self.device):  # streams and captures are those of the current device
+                yield
         finally:
             torch.set_float32_matmul_precision(before)
             cudnn.benchmark, cudnn.benchmark_limit, cudnn.allow_tf32 = flags

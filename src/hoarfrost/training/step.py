@@ -77,6 +77,7 @@ class Stepper:
         """One step; nothing here waits for the device."""
         if self._untried:
             self._untried = False
+            drawn = self.generator.get_state()
             try:
                 with compiling_quietly():
                     self._take(picked)
@@ -84,6 +85,7 @@ class Stepper:
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 warnings.warn(f"the step could not be compiled and runs as it is: {reason}", stacklevel=2)
                 self.module = self.runtime.processes.set_up(Pass(self.source, self.objective, self.runtime))
+                self.generator.set_state(drawn)
                 self._take(picked)
         else:
             self._take(picked)
@@ -192,9 +194,11 @@ class Capture:
         """On a stream of its own, as captures need it."""
         current, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(current)
-        with torch.cuda.stream(side):
-            step(picked)
-        current.wait_stream(side)
+        try:
+            with torch.cuda.stream(side):
+                step(picked)
+        finally:
+            current.wait_stream(side)
 
     def _captured(self, step: Callable[[Picked], None], inputs: Picked) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
