@@ -70,8 +70,8 @@ def main(args: argparse.Namespace) -> int:
     content |= measure(
         config,
         load,
-        size=recipe.image_size or 32,
-        channels=len(recipe.mean or (0.5,)),
+        size=config.image_size or 32,
+        channels=len(config.mean or (0.5,)),
         epochs=args.epochs,
         device=args.device,
         compiled=args.compile,
