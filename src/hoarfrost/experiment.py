@@ -180,14 +180,13 @@ class Shelf:
         key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
         self.folder = root / f"stage-one-{key}"
 
-    def check(self) -> None:
+    @staticmethod
+    def check(root: Path) -> None:
         """Refuses a place where nothing can be kept, before anything is learned."""
         try:
-            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(
-                f"nothing can be kept in {self.folder.parent}: {error.strerror}; choose another --share"
-            ) from error
+            raise InputError(f"nothing can be kept in {root}: {error.strerror}; choose another --share") from error
 
     def find(self) -> tuple[Record, list[Entry]] | None:
         """The record and the log of the model, if it is there."""
@@ -240,9 +239,8 @@ def run(
         processes.share(schedule.batch_size)
     for step in scenario.steps:
         check_enough(len(step.images), processes.count)
-    shelf = None if share is None else Shelf(share, config.learner, scenario, learner.runtime)
-    if shelf is not None:
-        processes.first(shelf.check)
+    if share is not None:
+        processes.first(lambda: Shelf.check(share))
     folder = Run(out)
     content = config.describe(train, test)
     if processes.first(lambda: folder.open(content, resume=resume)):
@@ -250,6 +248,7 @@ def run(
     records = processes.first(folder.finished_stages)
     if records:
         learner = Learner.load(folder.stage_folder(len(records) - 1), device)
+    shelf = None if share is None or records else Shelf(share, config.learner, scenario, learner.runtime)
     try:
         for step in scenario.steps[len(records) :]:
             assignment = assignment_of(records, scenario)

@@ -18,7 +18,6 @@ from hoarfrost.training.runtime import Runtime
 WARM_UP = 3
 """steps before the capture: libraries choose their algorithms and allocate their memory in them"""
 
-
 OPTIONS = {"combo_kernels": True, "max_autotune_pointwise": True}
 """of the compiler: one kernel for several little ones, and more ways tried to run each"""
 
@@ -207,7 +206,6 @@ class Capture:
         # Threads that read images ahead use the device too, and are no part of this.
         with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
             step(inputs)
-        current.wait_stream(
-            side
-        )  # on which the capture has set the generator back, for the first replay to set it anew
+        # On its stream the capture set the generator's numbers back; the first replay sets them anew, after that.
+        current.wait_stream(side)
         return graph
