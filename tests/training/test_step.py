@@ -21,7 +21,7 @@ from hoarfrost.models.network import Network, grow
 from hoarfrost.training.loop import build_optimizer, set_learning_rate
 from hoarfrost.training.objective import Objective, choose_trained
 from hoarfrost.training.runtime import COMPILE_FROM, Runtime
-from hoarfrost.training.step import Pass, Rounded, Stepper
+from hoarfrost.training.step import Pass, Rounded, Stepper, descend
 
 CPU = torch.device("cpu")
 
@@ -137,10 +137,74 @@ def test_weights_that_are_rounded_all_at_once_learn_the_same(monkeypatch: pytest
     assert torch.equal(rounded_sums, plain_sums)
 
 
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
+@pytest.mark.parametrize("rate", [0.1, torch.tensor(0.1)], ids=["number", "tensor"])
+def test_the_step_of_rounded_weights_is_that_of_sgd(momentum: float, nesterov: bool, rate: float | Tensor) -> None:
+    settings: dict[str, Any] = {"lr": rate, "momentum": momentum, "weight_decay": 0.1, "nesterov": nesterov}
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.randn(shape, generator=generator) for shape in ((3, 4), (5,), (2, 3, 3, 3))]
+    parameters = [torch.nn.Parameter(weight.clone()) for weight in weights]
+    copies = [weight.bfloat16() for weight in weights]
+    momenta = [torch.zeros_like(weight) for weight in weights] if momentum else []
+    optimizer = torch.optim.SGD(parameters, **settings)
+    torch._dynamo.reset()
+    compiled = torch.compile(descend, fullgraph=True, backend="aot_eager", dynamic=False)
+    for _ in range(4):
+        gradients = [torch.randn(weight.shape, generator=generator).bfloat16() for weight in weights]
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient.float()
+        optimizer.step()
+        compiled(weights, copies, gradients, momenta, **settings)
+    for weight, copy, parameter in zip(weights, copies, parameters, strict=True):
+        torch.testing.assert_close(weight, parameter.detach())
+        assert torch.equal(copy, weight.bfloat16())
+    for buffer, parameter in zip(momenta, parameters, strict=False):
+        torch.testing.assert_close(buffer, optimizer.state[parameter]["momentum_buffer"])
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_rounded_weights_learn_the_same_where_their_step_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, momentum: float
+) -> None:
+    monkeypatch.setattr(Runtime, "rounds", property(lambda _: True))
+
+    def learned(*, compiled: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        objective = objective_of("frost")
+        source = source_for(objective)
+        trained = {name: p for name, p in objective.student.named_parameters() if p.requires_grad}
+        optimizer = torch.optim.SGD(trained.values(), lr=1e-4, momentum=momentum, weight_decay=1e-2)
+        stepper = Stepper(objective, source, optimizer, runtime=Runtime("cpu", "bf16", "off"), steps=6)
+        assert stepper._rounded is not None
+        if compiled:  # with what the compiler would make of it: the same
+            monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+            stepper._rounded.compile()
+        for epoch in range(2):
+            with stepper.epoch(epoch):
+                for picked in source.picks(stepper.generator):
+                    stepper(picked)
+        kept = {name: optimizer.state[p].get("momentum_buffer") for name, p in trained.items()}
+        assert all((buffer is not None) == (momentum > 0) for buffer in kept.values())
+        return objective.student.state_dict(), {name: buffer for name, buffer in kept.items() if buffer is not None}
+
+    plain, fast = learned(compiled=False), learned(compiled=True)
+    for one, two in zip(plain, fast, strict=True):
+        assert one.keys() == two.keys()
+        for name in one:
+            torch.testing.assert_close(two[name], one[name], rtol=1e-3, atol=1e-5)
+
+
 def test_when_steps_are_compiled() -> None:
     assert not Runtime("cpu").compiles(COMPILE_FROM), "on a CPU only when asked for"
     assert Runtime("cpu", compiled="on").compiles(1)
     assert not Runtime("cpu", compiled="off").compiles(10**9)
+
+
+def test_checkpoints_on_a_gpu_take_little_of_its_time() -> None:
+    runtime = Runtime("cpu")
+    assert runtime.save_after(3.0) == 0, "after each epoch"
+    runtime.device = torch.device("cuda")
+    assert runtime.save_after(0.01) == 10
+    assert runtime.save_after(2.0) == pytest.approx(100), "two seconds of a hundred"
 
 
 def test_a_learning_rate_in_a_tensor_stays_that_tensor() -> None:

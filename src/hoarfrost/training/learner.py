@@ -253,7 +253,7 @@ class Learner:
         was_training = network.training
         network.eval()
         try:
-            with self.runtime.numerics():
+            with self.runtime.numerics(search=False):  # the last batch has a size of its own
                 for batch in plain_batches(
                     images.rows(mine), batch_size=EVALUATION_BATCH, normaliser=self._normaliser(), device=device
                 ):

@@ -51,7 +51,7 @@ def train(
     stepper = Stepper(objective, source, optimizer, runtime=runtime, steps=(schedule.epochs - done) * len(source))
     objective.train()
     observer.stage_started(stage, epochs=schedule.epochs, batches=len(source), done=done)
-    saved = time.perf_counter()
+    saved, took = time.perf_counter(), 0.0
     with runtime.numerics():
         for epoch in range(done, schedule.epochs):
             started = time.perf_counter()
@@ -70,10 +70,11 @@ def train(
             entry |= {"learning_rate": schedule.learning_rate_at(epoch), "seconds": time.perf_counter() - started}
             observer.epoch_done(entry, objective.student)
             objective.train()
-            due = time.perf_counter() - saved >= runtime.save_every
-            if checkpoint is not None and due and runtime.processes.is_first:
+            now = time.perf_counter()
+            if checkpoint is not None and now - saved >= runtime.save_after(took) and runtime.processes.is_first:
                 checkpoint.save(epoch + 1, _state(objective.student, optimizer, trained))
                 saved = time.perf_counter()
+                took = saved - now
     optimizer.zero_grad(set_to_none=True)
 
 

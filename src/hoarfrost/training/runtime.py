@@ -19,7 +19,10 @@ COMPILE_FROM = 10_000
 """steps from which compiling saves more time than it takes"""
 
 SAVE_EVERY = 10.0
-"""seconds between two checkpoints where an epoch takes less: a large network takes a while to write"""
+"""seconds between two checkpoints on a GPU, at least: an epoch may take less there"""
+
+SAVE_SHARE = 0.02
+"""of a GPU's time that checkpoints may take: a large network takes a while to write"""
 
 
 def resolve_device(name: str) -> torch.device:
@@ -88,14 +91,16 @@ class Runtime:
             return self.captures and steps >= COMPILE_FROM
         return self.compiled == "on"
 
-    @property
-    def save_every(self) -> float:
-        """Seconds between two checkpoints, at least; 0 for one after each epoch."""
-        return SAVE_EVERY if self.device.type == "cuda" else 0.0
+    def save_after(self, took: float) -> float:
+        """Seconds from one checkpoint, which took so long, to the next; 0 for one after each epoch."""
+        return max(SAVE_EVERY, took / SAVE_SHARE) if self.device.type == "cuda" else 0.0
 
     @contextmanager
-    def numerics(self) -> Iterator[None]:
-        """How a GPU multiplies within the block: fp32 is true single precision, else TF32 is good enough."""
+    def numerics(self, *, search: bool = True) -> Iterator[None]:
+        """How a GPU multiplies within the block: fp32 is true single precision, else TF32 is good enough.
+
+        With ``search`` it tries all the ways that it has for each size of a batch, which takes seconds.
+        """
         if self.device.type != "cuda":
             yield
             return
@@ -103,7 +108,7 @@ class Runtime:
         flags = cudnn.benchmark, cudnn.benchmark_limit, cudnn.allow_tf32
         try:
             torch.set_float32_matmul_precision("high" if self.half else "highest")
-            cudnn.benchmark, cudnn.benchmark_limit, cudnn.allow_tf32 = True, 0, self.half  # 0: tries all it has
+            cudnn.benchmark, cudnn.benchmark_limit, cudnn.allow_tf32 = search, 0, self.half  # 0: no limit
             with torch.cuda.device(self.device):  # streams and captures are those of the current device
                 yield
         finally:

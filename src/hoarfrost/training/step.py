@@ -61,6 +61,8 @@ class Stepper:
             whole.compile(dynamic=False, options=dict(OPTIONS))
         self.module, self.optimizer = runtime.processes.set_up(whole), optimizer
         self._rounded = Rounded(objective, torch.bfloat16) if runtime.rounds else None
+        if self._rounded is not None and compiled:
+            self._rounded.compile()
         self._capture = Capture(self.generator) if runtime.captures else None
         self._untried = compiled
 
@@ -84,6 +86,8 @@ class Stepper:
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 warnings.warn(f"the step could not be compiled and runs as it is: {reason}", stacklevel=2)
                 self.module = self.runtime.processes.set_up(Pass(self.source, self.objective, self.runtime))
+                if self._rounded is not None:
+                    self._rounded.descend = None
                 self.generator.set_state(drawn)
                 self._take(picked)
         else:
@@ -101,11 +105,10 @@ class Stepper:
         drawn, replayed = self.source.draw(self.generator), self.objective.draw(self.generator)
         loss, statistics = self.module(picked, drawn, replayed)
         loss.backward()
-        if self._rounded is not None:
-            self._rounded.hand_back()
-        self.optimizer.step()
-        if self._rounded is not None:
-            self._rounded.renew()
+        if self._rounded is None:
+            self.optimizer.step()
+        else:
+            self._rounded.step(self.optimizer)
         self.sums += statistics
 
 
@@ -123,6 +126,7 @@ class Rounded:
         ]
         trained = [(layer.weight, copy) for layer, copy in self.layers if copy.requires_grad]
         self.weights, self.copies = [weight for weight, _ in trained], [copy for _, copy in trained]
+        self.descend: Callable[..., None] | None = None
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -135,19 +139,63 @@ class Rounded:
             for layer, _ in self.layers:
                 layer.rounded = None
 
-    def hand_back(self) -> None:
-        """Makes their gradients those of the weights."""
+    def compile(self) -> None:
+        """From now on their part of a step is one kernel, which reads and writes each number once."""
+        self.descend = torch.compile(descend, dynamic=False)
+
+    @torch.no_grad()
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """A step of all weights, also of those that have no copy; the copies anew."""
         both = zip(self.weights, self.copies, strict=True)
         reached = [(weight, copy, copy.grad) for weight, copy in both if copy.grad is not None]
-        gradients = [torch.empty_like(weight) for weight, _, _ in reached]
-        torch._foreach_copy_(gradients, [gradient for _, _, gradient in reached])
-        for (weight, copy, _), gradient in zip(reached, gradients, strict=True):
-            weight.grad, copy.grad = gradient, None
+        weights, copies, gradients = ([parts[k] for parts in reached] for k in range(3))
+        for copy in copies:
+            copy.grad = None
+        if self.descend is not None:
+            group = optimizer.param_groups[0]
+            settings = {key: group[key] for key in ("lr", "momentum", "weight_decay", "nesterov")}
+            self.descend(weights, copies, gradients, momenta_of(weights, optimizer), **settings)
+            optimizer.step()  # it leaves out what has no gradient
+            return
+        widened = [torch.empty_like(weight) for weight in weights]
+        torch._foreach_copy_(widened, gradients)
+        for weight, gradient in zip(weights, widened, strict=True):
+            weight.grad = gradient
+        optimizer.step()
+        torch._foreach_copy_(copies, weights)
 
-    def renew(self) -> None:
-        """Rounds the weights anew."""
-        with torch.no_grad():
-            torch._foreach_copy_(self.copies, self.weights)
+
+def descend(
+    weights: list[Tensor],
+    copies: list[Tensor],
+    gradients: list[Tensor],
+    momenta: list[Tensor],
+    *,
+    lr: Tensor | float,
+    momentum: float,
+    weight_decay: float,
+    nesterov: bool,
+) -> None:
+    """A step of PyTorch's SGD, from gradients in half precision; the copies become the rounded weights."""
+    steps = [torch.empty_like(weight) for weight in weights]
+    torch._foreach_copy_(steps, gradients)
+    torch._foreach_add_(steps, weights, alpha=weight_decay)
+    if momentum:
+        torch._foreach_mul_(momenta, momentum)
+        torch._foreach_add_(momenta, steps)
+        steps = list(torch._foreach_add(steps, momenta, alpha=momentum)) if nesterov else momenta
+    torch._foreach_sub_(weights, torch._foreach_mul(steps, lr))
+    torch._foreach_copy_(copies, weights)
+
+
+def momenta_of(weights: list[Tensor], optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Where SGD keeps their momentum, from before its first step on; none where it has none."""
+    if not optimizer.param_groups[0]["momentum"]:
+        return []
+    for weight in weights:
+        if "momentum_buffer" not in optimizer.state[weight]:
+            optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+    return [optimizer.state[weight]["momentum_buffer"] for weight in weights]
 
 
 @contextmanager
