@@ -23,11 +23,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-SWEEP = (
+Tried = tuple[int, float, str]
+"""novel batch, beta, and the two views in one pass or two"""
+
+SWEEP: tuple[Tried, ...] = (
     *itertools.product((26, 51, 128), (0.01, 0.05), ("together",)),
     *itertools.product((26, 51, 128), (0.01,), ("separate",)),
 )
-"""novel batch, beta and views: beta for every batch, and two passes for every batch at the scripts' beta"""
+"""beta for every batch, and two passes for every batch at the scripts' beta"""
+
+SWEEP_CIFAR10: tuple[Tried, ...] = tuple(itertools.product((64, 128), (0.01,), ("together", "separate")))
+SWEEP_TWO: tuple[Tried, ...] = ((14, 0.01, "together"), (128, 0.01, "together"))
 
 
 @dataclass(frozen=True)
@@ -46,20 +52,13 @@ class Planned:
         return (self.dataset, self.split.split("-")[0], self.seed)
 
 
-def sweep_name(batch: int, beta: float, views: str) -> str:
-    return f"sweep/cifar100-batch{batch}-beta{beta:g}-{views}"
-
-
-SETS: dict[str, tuple[Planned, ...]] = {
-    "cifar10": tuple(Planned(f"cifar10/seed{seed}", "cifar10", "5-5", seed) for seed in range(3)),
-    "cifar100": tuple(Planned(f"cifar100/seed{seed}", "cifar100", "80-20", seed) for seed in range(3)),
-    "cifar100-two": (Planned("cifar100-two/seed0", "cifar100", "80-10-10"),),
-    "tiny": (Planned("tiny/seed0", "tiny-imagenet", "180-20"),),
-    "sweep": tuple(
+def tried(name: str, dataset: str, split: str, settings: tuple[Tried, ...]) -> tuple[Planned, ...]:
+    """A run of seed 0 for each of them."""
+    return tuple(
         Planned(
-            sweep_name(batch, beta, views),
-            "cifar100",
-            "80-20",
+            f"sweep/{name}-batch{batch}-beta{beta:g}-{views}",
+            dataset,
+            split,
             0,
             (
                 f"discover.batch_size={batch}",
@@ -67,8 +66,18 @@ SETS: dict[str, tuple[Planned, ...]] = {
                 f"views={views}",
             ),
         )
-        for batch, beta, views in SWEEP
-    ),
+        for batch, beta, views in settings
+    )
+
+
+SETS: dict[str, tuple[Planned, ...]] = {
+    "cifar10": tuple(Planned(f"cifar10/seed{seed}", "cifar10", "5-5", seed) for seed in range(3)),
+    "cifar100": tuple(Planned(f"cifar100/seed{seed}", "cifar100", "80-20", seed) for seed in range(3)),
+    "cifar100-two": (Planned("cifar100-two/seed0", "cifar100", "80-10-10"),),
+    "tiny": (Planned("tiny/seed0", "tiny-imagenet", "180-20"),),
+    "sweep": tried("cifar100", "cifar100", "80-20", SWEEP),
+    "sweep-cifar10": tried("cifar10", "cifar10", "5-5", SWEEP_CIFAR10),
+    "sweep-two": tried("cifar100-two", "cifar100", "80-10-10", SWEEP_TWO),
 }
 
 
@@ -96,10 +105,9 @@ def sharing_gpu(jobs: int) -> Iterator[None]:
             subprocess.run([control], input=b"quit\n", check=False)
 
 
-def in_discovery(folder: Path) -> bool:
+def has_stage_one(folder: Path) -> bool:
     """Whether a run has its stage one behind it, and so on the shelf."""
-    log = folder / "log.jsonl"
-    return log.exists() and '"stage": 1' in log.read_text()
+    return (folder / "unfinished" / "stage-0").exists() or (folder / "metrics.json").exists()
 
 
 def carry_out(plan: list[Planned], args: argparse.Namespace) -> list[Planned]:
@@ -116,7 +124,7 @@ def carry_out(plan: list[Planned], args: argparse.Namespace) -> list[Planned]:
             else:
                 failed.append(run)
             print(f"{run.name}: {'done' if process.returncode == 0 else 'failed'}", flush=True)
-        made |= {run.stage_one for run in running if in_discovery(args.out / run.name)}
+        made |= {run.stage_one for run in running if has_stage_one(args.out / run.name)}
         busy = {run.stage_one for run in running} - made
         for run in list(waiting):
             if len(running) < args.jobs and run.stage_one not in busy:

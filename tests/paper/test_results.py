@@ -53,6 +53,8 @@ def test_the_page_sets_means_beside_the_paper(tmp_path: Path) -> None:
     write(tmp_path, "two", kept(0, old=56.0, split="80-10-10"))
     write(tmp_path / "sweeps", "a", kept(0, old=60.0, split="80-20", batch=128))
     write(tmp_path / "sweeps", "b", kept(0, old=61.0, split="80-20", batch=26))
+    write(tmp_path / "sweeps", "c", kept(1, old=63.0, split="80-20", batch=26))
+    write(tmp_path / "sweeps", "d", kept(0, old=57.0, split="80-10-10"))
     page = make_page(tmp_path)
     one = (
         "| cifar10 5-5, frost | 0, 1, 2 | 92.0 ± 0.0 | 72.0 ± 2.0 | 40.0 ± 0.0 | 50.0 ± 0.0 | 45.0 ± 0.0 | 31.0 ± 0.0 |"
@@ -60,8 +62,21 @@ def test_the_page_sets_means_beside_the_paper(tmp_path: Path) -> None:
     assert f"{one} 77.5 / 49.5 / 63.4 |" in page
     assert "| cifar100 80-10-10, frost, step 2 | 0 | 56.0 | 30.0 / 31.0 | 31.0 / 32.0 | 51.0 |" in page
     assert "| *paper* |  | 25.8 | 75.0 / 48.4 | 77.3 / 79.6 | 33.0 |" in page
-    assert page.index("| 26 | 0.01 | together | 200 | 61.0 |") < page.index("| 128 | 0.01 | together | 200 | 60.0 |")
+    both = "| 26 | 0.01 | together | 200 | 0, 1 | 62.0 ± 1.4 | 30.0 ± 0.0 | 50.0 ± 0.0 | 45.0 ± 0.0 | 31.0 ± 0.0 |"
+    assert page.index(both) < page.index("| 128 | 0.01 | together | 200 | 0 | 60.0 |")
+    assert "| *paper* |  |  |  |  | 64.6 | 45.8 | 59.2 |  | – |" in page
+    assert "| **64** | **0.01** | **together** | **200** | **0** | **57.0** | **30.0 / 31.0** | **51.0** |" in page
+    assert "| *paper* |  |  |  |  | 25.8 | 75.0 / 48.4 | 33.0 |  | 77.3 / 79.6 |" in page
     assert "| `one-0` | a machine | torch 2.0 | `0123456789` | 10 | 21 |" in page
+
+
+def test_settings_that_were_tried_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for name, beta in {"a": 0.2, "b": 0.00001, "c": 0.05}.items():
+        content = kept(0, old=60.0)
+        content["config"]["learner"]["method"]["terms"]["self-training"]["weight"] = beta
+        write(tmp_path / "sweeps", name, content)
+    page = make_page(tmp_path)
+    assert page.index("| 64 | 1e-05 |") < page.index("| 64 | 0.05 |") < page.index("| 64 | 0.2 |")
 
 
 def test_runs_of_different_settings_are_not_averaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

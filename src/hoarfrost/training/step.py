@@ -18,8 +18,9 @@ from hoarfrost.training.runtime import Runtime
 WARM_UP = 3
 """steps before the capture: libraries choose their algorithms and allocate their memory in them"""
 
-OPTIONS = {"combo_kernels": True, "max_autotune_pointwise": True}
-"""of the compiler: one kernel for several little ones, and more ways tried to run each"""
+SEARCH = {"combo_kernels": True, "max_autotune_pointwise": True}
+"""of the compiler: one kernel for several little ones, and more ways tried to run each. Stage one is some percent
+faster for it; discovery is not, and would take twice as long to compile."""
 
 
 class Pass(nn.Module):
@@ -58,7 +59,7 @@ class Stepper:
         whole = Pass(source, objective, runtime)
         compiled = runtime.compiles(steps)
         if compiled:
-            whole.compile(dynamic=False, options=dict(OPTIONS))
+            whole.compile(dynamic=False, options=dict(SEARCH) if objective.teacher is None else None)
         self.module, self.optimizer = runtime.processes.set_up(whole), optimizer
         self._rounded = Rounded(objective, torch.bfloat16) if runtime.rounds else None
         if self._rounded is not None and compiled:
