@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from PIL import Image
 
 from hoarfrost.data import images as images_module
 from hoarfrost.data.arrays import fit_to
-from hoarfrost.data.cache import DecodedFile, Keep, cached
+from hoarfrost.data.cache import DecodedFile, Keep, cached, keep_decoded
 from hoarfrost.data.datasets import read_images
 from hoarfrost.data.folder import read_folder
 from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk, decode
@@ -155,12 +157,32 @@ class TestCached:
         assert path.read_bytes() == content
         assert made(cache) == [path]
 
-    def test_nothing_is_left_of_a_failure(self, source: Path, cache: Path) -> None:
+    def test_nothing_is_left_of_a_failure(self, source: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(view: memoryview, file: FileIO) -> None:
+            file.write(view[:100])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("hoarfrost.data.cache._pour", full)
+            with pytest.raises(InputError, match="No space left on device; make room there"):
+                keep_decoded(files_of(on_disk(source)), cache)
+        assert made(cache) == []
+
+    def test_an_image_that_cannot_be_decoded_is_named_and_the_others_are_kept(
+        self, source: Path, cache: Path, request: pytest.FixtureRequest
+    ) -> None:
         images = on_disk(source)
         (source / "b" / "07.png").write_bytes(b"no image")
         with pytest.raises(InputError, match=r"07\.png"):
             cached(images, cache)
-        assert made(cache) == []
+        assert sorted(path.suffix for path in made(cache)) == [".broken", ".pixels"]
+        row = [path.name for path in files_of(images).paths].index("07.png")
+        others = images.take(np.delete(np.arange(COUNT), row))
+        expected = others.digest()
+        request.getfixturevalue("no_decoding")
+        assert cached(others, cache).digest() == expected
+        with pytest.raises(InputError, match=r"07\.png"):
+            cached(images, cache)
         (source / "b" / "07.png").unlink()
         with pytest.raises(InputError, match=r"cannot read the image .*07\.png"):
             cached(images, cache)
@@ -254,10 +276,52 @@ def test_a_folder_with_a_cache_is_decoded_once(
     first = read()
     assert isinstance(first.images, DecodedFile)
     assert len(first) == COUNT - broken
-    if not broken:
-        assert len(decoded) == COUNT
-        decoded.clear()
-        assert read().digest() == first.digest()
-        assert not decoded
+    assert len(decoded) == COUNT
+    decoded.clear()
+    assert read().digest() == first.digest()
+    assert not decoded
     monkeypatch.undo()
     assert first.digest() == read_images(source, labelled=True).digest()
+    if broken:
+        save(path, seed=0)
+        assert len(read()) == COUNT, "mended, it is one of them again"
+
+
+@pytest.mark.filterwarnings("ignore::hoarfrost.errors.SkippedFiles")
+@pytest.mark.parametrize("note", ["", "[1]", '{"rows": [99]}', '{"rows": "x"}', '{"rows": [1.5, null]}', "{}"])
+def test_a_note_of_broken_files_that_is_damaged_is_made_again(source: Path, cache: Path, note: str) -> None:
+    path = source / "a" / "00.png"
+    path.write_bytes(path.read_bytes()[:-200])
+    expected = read_images(source, labelled=True, keep=Keep(cache=cache)).digest()
+    (kept,) = cache.glob("*.broken")
+    content = kept.read_bytes()
+    kept.write_text(note)
+    assert read_images(source, labelled=True, keep=Keep(cache=cache)).digest() == expected
+    assert kept.read_bytes() == content
+
+
+@pytest.mark.filterwarnings("ignore::hoarfrost.errors.SkippedFiles")
+def test_a_broken_file_that_decided_the_size(tmp_path: Path, cache: Path) -> None:
+    for number, side in enumerate((16, 16, 40, 40, 40)):
+        place = tmp_path / "source" / "ab"[number % 2] / f"{number}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.default_rng(number).integers(0, 256, (side, side, 3), dtype=np.uint8)).save(place)
+    for number in (3, 4):
+        path = tmp_path / "source" / "ab"[number % 2] / f"{number}.png"
+        path.write_bytes(path.read_bytes()[:-200])
+    plain = read_images(tmp_path / "source", labelled=True)
+    decoded = read_images(tmp_path / "source", labelled=True, keep=Keep(cache=cache))
+    assert plain.shape == (16, 16, 3)
+    assert decoded.digest() == plain.digest()
+
+
+def test_a_folder_of_broken_files_is_refused_with_a_cache_too(tmp_path: Path, cache: Path) -> None:
+    for name in "ab":
+        save(tmp_path / "source" / name / "0.png", 0)
+        path = tmp_path / "source" / name / "0.png"
+        path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(InputError) as plain:
+        read_images(tmp_path / "source", labelled=True)
+    with pytest.raises(InputError) as kept:
+        read_images(tmp_path / "source", labelled=True, keep=Keep(cache=cache))
+    assert str(kept.value) == str(plain.value)

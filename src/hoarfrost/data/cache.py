@@ -11,7 +11,7 @@ import os
 import secrets
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
@@ -69,26 +69,30 @@ def cached(images: ImageSet, folder: str | Path) -> ImageSet:
     files = images.images
     if not isinstance(files, ImageFiles):
         return images
-    path, rows = keep_decoded(files, folder), np.arange(len(files), dtype=np.int64)
+    path, broken = keep_decoded(files, folder)
+    if broken:
+        raise unreadable(files.files.text(broken[0]))
+    rows = np.arange(len(files), dtype=np.int64)
     return replace(images, images=DecodedFile(path, rows, (files.size, files.channels), files.size, files.channels))
 
 
-def keep_decoded(files: ImageFiles, folder: str | Path) -> Path:
-    """The file of the decoded pixels below `folder`, made where it is missing; all images can be decoded then."""
-    key = _key(files)
-    path = Path(folder).absolute() / f"{key.hex()}.pixels"
-    if _is_whole(path, files, key):
-        return path
+def keep_decoded(files: ImageFiles, folder: str | Path) -> tuple[Path, list[int]]:
+    """The file of the decoded pixels below `folder`, made where it is missing.
+
+    With it come the positions of the files that it lacks, since they cannot be decoded. They are kept beside it, so
+    that nobody has to find them again.
+    """
+    place, key = Path(folder).absolute(), _key(files)
     try:
-        with store.alone(path.parent):
-            if not _is_whole(path, files, key):  # another process may have made it meanwhile
-                _write(path, files, key)
+        if found := _found(place, files, key):
+            return found
+        with store.alone(place):  # another process may have made it meanwhile
+            return _found(place, files, key) or _write(place, files, key)
     except OSError as error:
         raise InputError(
-            f"cannot keep decoded images in {error.filename or path}: {error.strerror or error};"
+            f"cannot keep decoded images in {error.filename or place}: {error.strerror or error};"
             " make room there, or choose another --cache"
         ) from error
-    return path
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,15 +181,44 @@ def _key(files: ImageFiles) -> bytes:
     return digest.digest()
 
 
-def _write(path: Path, files: ImageFiles, key: bytes) -> None:
-    """Decode all files into `path`, which appears when it is whole."""
-    checksum = 0
+def _pixels_of(place: Path, key: bytes) -> Path:
+    return place / f"{key.hex()}.pixels"
+
+
+def _broken_of(place: Path, key: bytes) -> Path:
+    return place / f"{key.hex()}.broken"
+
+
+def _found(place: Path, files: ImageFiles, key: bytes) -> tuple[Path, list[int]] | None:
+    """What `_write` made of these files."""
+    note, broken = _broken_of(place, key), list[int]()
+    if note.exists():
+        with suppress(InputError, LookupError, TypeError, ValueError):  # what is no such note is as good as none
+            broken = sorted({range(len(files))[int(row)] for row in store.read_json(note, "note")["rows"]})
+            files = files.take(np.delete(np.arange(len(files)), broken))
+            key = _key(files)
+    path = _pixels_of(place, key)
+    return (path, broken) if _is_whole(path, files, key) else None
+
+
+def _write(place: Path, files: ImageFiles, key: bytes) -> tuple[Path, list[int]]:
+    """Decode all files into one, which appears when it is whole, under the key of those that could be decoded."""
+    checksum, broken, path = 0, list[int](), _pixels_of(place, key)
     with store.replaced_file(path, f".{secrets.token_hex(4)}") as part, part.open("wb", buffering=0) as file:
         for rows in in_chunks(len(files)):
-            pixels = files.read(slice(rows.start, rows.stop))
+            some = files.take(slice(rows.start, rows.stop))
+            pixels = np.empty(some.shape, dtype=np.uint8)
+            if bad := sorted(some.decode_into(pixels)):
+                broken += [rows.start + row for row in bad]
+                pixels = np.delete(pixels, bad, axis=0)
             checksum = zlib.crc32(pixels.data, checksum)
-            _pour(pixels.data.cast("B"), file)
-        _pour(memoryview(_footer(key, checksum)), file)
+            _pour(pixels.reshape(-1).data, file)
+        whole = _key(files.take(np.delete(np.arange(len(files)), broken))) if broken else key
+        _pour(memoryview(_footer(whole, checksum)), file)
+    if broken:
+        path = path.replace(_pixels_of(place, whole))
+        store.write_json(_broken_of(place, key), {"rows": broken})
+    return path, broken
 
 
 def _pour(view: memoryview, file: FileIO) -> None:

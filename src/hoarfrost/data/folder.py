@@ -329,9 +329,13 @@ def _read_images(
         files = files_at(kept)
         on_disk = too_large(files) if on_disk is None else on_disk
         if on_disk and cache is not None:
-            with suppress(InputError):  # it is found out below which file is to blame, or later that the cache is
-                keep_decoded(files, cache)
-                return files, kept
+            with suppress(InputError):  # it is found out later what is wrong with the cache
+                _, broken = keep_decoded(files, cache)
+                kept = np.delete(kept, broken)
+                others = files_at(kept) if broken else files
+                if others.shape[1:] == files.shape[1:]:
+                    return others, kept
+                continue
         pixels = None if on_disk else np.empty(files.shape, dtype=np.uint8)
         broken = files.decode_into(pixels)
         if not broken:
