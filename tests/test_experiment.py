@@ -190,10 +190,18 @@ def test_a_damaged_shelf(digits: tuple[ImageSet, ImageSet], tmp_path: Path) -> N
     (model / "log.jsonl").unlink()
     shared("without a log")
     assert json.loads((model / "log.jsonl").read_text()).keys() == json.loads(log).keys(), "it is made again"
-    (model / "record.json").write_text("{}")
-    with pytest.raises(InputError, match="is damaged: remove it"):
-        shared("with an empty record")
-    assert not (tmp_path / "with an empty record").exists()
+    files = {path.name: path.read_bytes() for path in model.iterdir()}
+    for name, content in {
+        "record.json": b"{}",
+        "log.jsonl": b"",
+        "weights.safetensors": b"x",
+        "model.json": b"",
+    }.items():
+        (model / name).write_bytes(content)
+        with pytest.raises(InputError, match=f"{model.name} is damaged: remove it"):
+            shared(f"damaged {name}")
+        assert not (tmp_path / f"damaged {name}").exists()
+        (model / name).write_bytes(files[name])
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="choose another --share"):
         run(quick, *digits, out=tmp_path / "nowhere", device="cpu", share=tmp_path / "file")

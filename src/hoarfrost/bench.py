@@ -154,7 +154,9 @@ def measure(
     runtime = learner.runtime
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(runtime.device)
-    fitting, finding = BareLoop(images, config, runtime), Clock()
+    # One of several processes would take a whole epoch for the bare loop, and its part for ours.
+    fitting = BareLoop(images, config, runtime) if runtime.processes.count == 1 else Clock()
+    finding = Clock()
     learner.fit(images, observer=fitting)
     begun = time.perf_counter()
     learner.discover(images.without_labels(), load.novel, observer=finding)
@@ -175,8 +177,8 @@ def measure(
         "stage_one": {
             "batch": min(config.fit.batch_size, load.images),
             **_figures(fitting.steady, load.images, stage_flop(learner, config, load, stage=0), rate),
-            "bare_loop_seconds": statistics.median(fitting.bare[1:]),
-            "overhead_percent": fitting.overhead,
+            "bare_loop_seconds": statistics.median(fitting.bare[1:]) if isinstance(fitting, BareLoop) else None,
+            "overhead_percent": fitting.overhead if isinstance(fitting, BareLoop) else None,
         },
         "discovery": {
             "batch": min(config.discover.batch_size, load.images),
@@ -247,18 +249,23 @@ def multiplication_rate(runtime: Runtime) -> float:
 
     Of all processes together, as far as they have devices of their own.
     """
-    on_gpu = runtime.device.type == "cuda"
-    side, dtype = (8192 if on_gpu else 1024), (torch.bfloat16 if runtime.half else torch.float32)
-    a, b = (torch.randn(side, side, device=runtime.device, dtype=dtype) for _ in range(2))
-    best, repeats = float("inf"), (4 if on_gpu else 1)
+    on_gpu, dtype = runtime.device.type == "cuda", torch.bfloat16 if runtime.half else torch.float32
     with runtime.numerics():
-        for _ in range(5):
-            started = time.perf_counter()
-            for _ in range(repeats):
-                a @ b
-            if on_gpu:
-                torch.cuda.synchronize(runtime.device)
-            best = min(best, (time.perf_counter() - started) / repeats)
-            if best > 1:  # some CPUs have half precision in name only
-                break
-    return float(2 * side**3 / best) * (runtime.processes.count if on_gpu else 1)
+        best = max(_rate(side, runtime.device, dtype) for side in ((8192,) if on_gpu else (256, 1024)))
+    return best * (runtime.processes.count if on_gpu else 1)
+
+
+def _rate(side: int, device: torch.device, dtype: torch.dtype) -> float:
+    """Operations a second in a product of two square matrices."""
+    a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+    best, repeats = float("inf"), (4 if device.type == "cuda" else 1)
+    for _ in range(5):
+        started = time.perf_counter()
+        for _ in range(repeats):
+            a @ b
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best = min(best, (time.perf_counter() - started) / repeats)
+        if best > 1:  # some CPUs have half precision in name only
+            break
+    return float(2 * side**3 / best)

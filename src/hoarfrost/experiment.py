@@ -178,7 +178,7 @@ class Shelf:
             "computed": [runtime.device.type, runtime.half, runtime.processes.count],
         }
         key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-        self.folder = root / f"stage-one-{key}"
+        self.folder, self.epochs = root / f"stage-one-{key}", config.fit.epochs
 
     @staticmethod
     def check(root: Path) -> None:
@@ -194,9 +194,14 @@ class Shelf:
         if not path.exists() or not log.exists():
             return None
         record, entries = store.read_json(path, "stage-one folder"), LogFile(log).entries()
-        if not {"stage_one", "seconds"} <= record.keys() or not all(isinstance(entry, dict) for entry in entries):
-            raise InputError(f"the stage-one model in {self.folder} is damaged: remove it")
+        whole = all(isinstance(entry, dict) for entry in entries) and len(entries) == self.epochs
+        if not {"stage_one", "seconds"} <= record.keys() or not whole:
+            raise self.damaged()
         return record, entries
+
+    def damaged(self) -> InputError:
+        """The error for a model that is not what was kept."""
+        return InputError(f"the stage-one model in {self.folder} is damaged: remove it")
 
     def put(self, learner: Learner, record: Record, log: LogFile) -> None:
         """Keeps a finished stage one, unless another run was quicker. The run goes on without, if need be."""
@@ -254,7 +259,10 @@ def run(
             assignment = assignment_of(records, scenario)
             found = processes.first(shelf.find) if shelf is not None and step.index == 0 else None
             if shelf is not None and found is not None:
-                learner = Learner.load(shelf.folder, device)
+                try:
+                    learner = Learner.load(shelf.folder, device)
+                except InputError:
+                    raise shelf.damaged() from None
                 learner.reconfigure(config.learner)
                 record, log = found
                 if processes.is_first:

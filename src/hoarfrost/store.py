@@ -205,8 +205,11 @@ class CheckpointFile:
         """The number of finished epochs and the tensors, or None."""
         if not self.path.exists():
             return None
-        tensors, metadata = read_tensors(self.path)
-        return int(metadata["epochs"]), tensors
+        try:
+            tensors, metadata = read_tensors(self.path)
+            return int(metadata["epochs"]), tensors
+        except (InputError, KeyError, ValueError):
+            raise InputError(f"{self.path} is damaged: remove it, and its stage is learned anew") from None
 
     def save(self, epochs: int, tensors: Mapping[str, Tensor]) -> None:
         """Replaces the state."""

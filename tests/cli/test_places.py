@@ -52,6 +52,7 @@ PLACES: list[tuple[Words, Words]] = [
     ((*FIT, "--out", ""), ("--out",)),
     ((*DISCOVER, "--out", "/"), ("--out",)),
     ((*RUN, "--out", "."), ("--out",)),
+    ((*FIT, "--cache", ""), ("--cache",)),
 ]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -154,3 +156,40 @@ def test_resume_of_damaged_work(place: Place, monkeypatch: pytest.MonkeyPatch, n
         assert place.call(*LONGER["fit"]).code == 130
     cut(Path("made.unfinished", name))
     place.refused(*LONGER["fit"], "--resume", words=("made.unfinished", name, "damaged"))
+
+
+def test_a_damaged_checkpoint_can_be_done_without(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.well(*LONGER["fit"], "--out", "whole")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        assert place.call(*LONGER["fit"]).code == 130
+    checkpoint = Path("made.unfinished", "checkpoint.safetensors")
+    cut(checkpoint)
+    place.refused(*LONGER["fit"], "--resume", words=("checkpoint.safetensors", "remove it", "learned anew"))
+    checkpoint.unlink()
+    place.well(*LONGER["fit"], "--resume")
+    assert Path("made/weights.safetensors").read_bytes() == Path("whole/weights.safetensors").read_bytes()
+
+
+def test_a_reading_process_that_is_killed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the system does it where memory is short; PyTorch hears of it wherever it is at that time."""
+    save = store.CheckpointFile.save
+
+    def save_and_kill(file: store.CheckpointFile, epochs: int, tensors: Mapping[str, torch.Tensor]) -> None:
+        save(file, epochs, tensors)
+        workers = torch.multiprocessing.active_children()
+        assert workers
+        os.kill(workers[0].pid or 0, signal.SIGKILL)
+        workers[0].join()
+
+    place.well(*LONGER["fit"], "--out", "whole", "--from-disk")
+    with monkeypatch.context() as patch:
+        patch.setattr(store.CheckpointFile, "save", save_and_kill)
+        answer = place.call(*LONGER["fit"], "--from-disk")
+    assert answer.code == 2
+    assert [line for line in answer.err.splitlines() if "epoch " not in line or "--resume" in line] == [
+        "hoarfrost: a process that reads images was ended from outside, as where memory is short;"
+        " --resume goes on from the last finished epoch"
+    ]
+    place.well(*LONGER["fit"], "--from-disk", "--resume")
+    assert Path("made/weights.safetensors").read_bytes() == Path("whole/weights.safetensors").read_bytes()

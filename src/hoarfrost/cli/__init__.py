@@ -115,9 +115,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if Launched.detect().is_first:
             print(f"\nhoarfrost: interrupted{then}", file=sys.stderr)
         return 130
-    except Exception:
+    except Exception as error:
         if Launched.detect().is_refused():  # what is left here is that the others are gone
             return 2
+        if str(error).startswith("DataLoader worker"):  # PyTorch's words, wherever it was when it heard of it
+            then = "; --resume goes on from the last finished epoch" if resumable else ""
+            return _refuse(f"a process that reads images was ended from outside, as where memory is short{then}")
         raise
 
 

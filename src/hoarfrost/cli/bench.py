@@ -105,9 +105,14 @@ def describe(content: dict[str, Any]) -> str:
         f" stage one, {start['discovery_warm_up']:.1f} s in discovery",
         f"memory        {memory['host_peak_mib']:,.0f} MiB"
         + (f", {device:,.0f} MiB on the device" if device is not None else ""),
-        f"bare loop     {first['bare_loop_seconds']:.3f} s for an epoch of stage one in plain PyTorch:"
-        f" ours takes {first['overhead_percent']:+.1f} %",
-        f"floor         the multiplications at {content['floor']['multiplication_tflop_per_second']:.2f} TFLOP/s,"
-        " as a large product of matrices has it here",
     ]
+    if first["bare_loop_seconds"] is not None:
+        lines.append(
+            f"bare loop     {first['bare_loop_seconds']:.3f} s for an epoch of stage one in plain PyTorch:"
+            f" ours takes {first['overhead_percent']:+.1f} %"
+        )
+    lines.append(
+        f"floor         the multiplications at {content['floor']['multiplication_tflop_per_second']:.3g} TFLOP/s,"
+        " as a large product of matrices has it here"
+    )
     return "\n".join(lines)

@@ -8,6 +8,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from hoarfrost.errors import InputError
 from hoarfrost.launch import Launched
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def keeping(args: argparse.Namespace) -> Keep:
     from hoarfrost.data.cache import Keep
 
     cache = getattr(args, "cache", None)
+    if cache == "":
+        raise InputError("--cache does not name a folder: choose a name for it")
     return Keep(True if getattr(args, "from_disk", False) else None, None if cache is None else Path(cache))
 
 
