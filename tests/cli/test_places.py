@@ -52,7 +52,8 @@ PLACES: list[tuple[Words, Words]] = [
     ((*FIT, "--out", ""), ("--out",)),
     ((*DISCOVER, "--out", "/"), ("--out",)),
     ((*RUN, "--out", "."), ("--out",)),
-    ((*FIT, "--cache", ""), ("--cache",)),
+    ((*FIT, "--cache", ""), ("--cache", "does not name a folder")),
+    ((*RUN, "--share", ""), ("--share", "does not name a folder")),
 ]
 
 

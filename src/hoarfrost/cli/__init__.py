@@ -93,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     parsed = parse(sys.argv[1:] if arguments is None else list(arguments))
     resumable = "resume" in parsed
+    onward = "; --resume goes on from the last finished epoch" if resumable else ""
     warnings.showwarning = lambda message, *_, **__: _warn(str(message))
     try:
         code: int = VERBS[parsed.verb].main(parsed)
@@ -111,16 +112,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _refuse(f"there is no room on the disk{place}: free some{then}")
         return _refuse(f"{error.strerror or error}{place}: check the path and its permissions")
     except KeyboardInterrupt:
-        then = "; --resume goes on from the last finished epoch" if resumable else ""
         if Launched.detect().is_first:
-            print(f"\nhoarfrost: interrupted{then}", file=sys.stderr)
+            print(f"\nhoarfrost: interrupted{onward}", file=sys.stderr)
         return 130
     except Exception as error:
         if Launched.detect().is_refused():  # what is left here is that the others are gone
             return 2
         if str(error).startswith("DataLoader worker"):  # PyTorch's words, wherever it was when it heard of it
-            then = "; --resume goes on from the last finished epoch" if resumable else ""
-            return _refuse(f"a process that reads images was ended from outside, as where memory is short{then}")
+            return _refuse(f"a process that reads images was ended from outside, as where memory is short{onward}")
         raise
 
 

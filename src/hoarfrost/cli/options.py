@@ -6,9 +6,9 @@ import argparse
 import json
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hoarfrost.errors import InputError
 from hoarfrost.launch import Launched
 
 if TYPE_CHECKING:
@@ -39,24 +39,28 @@ def add_running(parser: argparse.ArgumentParser, *, resume: bool = True) -> None
         parser.add_argument("--resume", action="store_true", help="go on with what is in --out, or start it")
 
 
+def place(text: str) -> Path:
+    """The name of a folder, for argparse."""
+    if not text:
+        raise argparse.ArgumentTypeError("it does not name a folder")
+    return Path(text)
+
+
 def add_reading(parser: argparse.ArgumentParser) -> None:
     """Where decoded images are kept."""
     parser.add_argument(
         "--from-disk", action="store_true", help="decode images when they are used (default: where memory is short)"
     )
-    parser.add_argument("--cache", metavar="DIR", help="keep decoded images in one file in DIR, and read them from it")
+    parser.add_argument(
+        "--cache", metavar="DIR", type=place, help="keep decoded images in one file in DIR, and read them from it"
+    )
 
 
 def keeping(args: argparse.Namespace) -> Keep:
     """What ``add_reading``'s options mean."""
-    from pathlib import Path
-
     from hoarfrost.data.cache import Keep
 
-    cache = getattr(args, "cache", None)
-    if cache == "":
-        raise InputError("--cache does not name a folder: choose a name for it")
-    return Keep(True if getattr(args, "from_disk", False) else None, None if cache is None else Path(cache))
+    return Keep(True if getattr(args, "from_disk", False) else None, getattr(args, "cache", None))
 
 
 def add_learning(parser: argparse.ArgumentParser, *, seed: int | None = 0) -> None:

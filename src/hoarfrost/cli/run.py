@@ -33,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--epochs", type=options.positive, metavar="N", help="epochs of each discovery; ramps and drops are scaled"
     )
     parser.add_argument("--fit-epochs", type=options.positive, metavar="N", help="epochs of stage one")
-    parser.add_argument("--share", metavar="DIR", help="keep stage-one models in DIR, and take those that are there")
+    parser.add_argument(
+        "--share", metavar="DIR", type=options.place, help="keep stage-one models in DIR, and take those that are there"
+    )
     parser.add_argument("--tensorboard", action="store_true", help="log for TensorBoard too, in DIR/tensorboard")
     options.add_learning(parser)
     options.add_reading(parser)
@@ -87,7 +89,6 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
         observers: list[Observer] = [progress]
         if getattr(args, "tensorboard", False):
             observers.append(TensorBoard(out / "tensorboard"))
-        share = getattr(args, "share", None)
         return run(
             run_config,
             train,
@@ -96,5 +97,5 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
             device=args.device,
             resume=args.resume,
             observer=Observers(observers),
-            share=None if share is None else Path(share),
+            share=getattr(args, "share", None),
         )

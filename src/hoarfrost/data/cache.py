@@ -1,7 +1,8 @@
 """Decoded images in one file: image files that are read often need to be decoded only once.
 
 The file holds the pixels of all images, one after the other, and behind them a key and a checksum. It is read, not
-mapped: the pages of a mapped file count as memory of every process that has touched them.
+mapped: the pages of a mapped file count as memory of every process that has touched them. Which image files could not
+be decoded is noted beside it.
 """
 
 from __future__ import annotations

@@ -138,8 +138,8 @@ def sweep_table(results: Sequence[Result], taken: Sequence[dict[str, Any]]) -> s
     table = [cells for _, cells in rows]
     if (paper := published_row(*results[0].group)) is not None:
         step = paper["steps"][-1]
-        new, novel = (slashed(step.get(key, [None])) for key in ("new_by_step_joint", "new_by_step_novel"))
-        new = slashed([step["new"]]) if "new" in step else new
+        new = slashed(step["new_by_step_joint"] if "new_by_step_joint" in step else [step["new"]])
+        novel = slashed(step.get("new_by_step_novel", [None]))
         table.append(["*paper*", *[""] * 4, slashed([step["old"]]), new, slashed([step["all"]]), "", novel])
     header = ["novel batch", "β", "views", "epochs", "seeds", "Old", "New", "All", "HM", "novel head"]
     return markdown(header, table)

@@ -16,7 +16,7 @@ from hoarfrost.training.processes import Processes, SeveralProcesses
 Compile = Literal["auto", "on", "off"]
 
 COMPILE_FROM = 10_000
-"""steps from which compiling saves more time than it takes"""
+"""steps from which a stage is compiled: that takes a while, half a minute where nothing of it is in the cache yet"""
 
 SAVE_EVERY = 10.0
 """seconds between two checkpoints on a GPU, at least: an epoch may take less there"""

@@ -141,7 +141,7 @@ class Rounded:
                 layer.rounded = None
 
     def compile(self) -> None:
-        """From now on their part of a step is one kernel, which reads and writes each number once."""
+        """From now on the compiler sees their part of a step as one, and need not read or write a number twice."""
         self.descend = torch.compile(descend, dynamic=False)
 
     @torch.no_grad()
