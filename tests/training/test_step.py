@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.testing import CompileCounter
 
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
 from hoarfrost.data.images import ImageSet
@@ -21,7 +22,7 @@ from hoarfrost.models.network import Network, grow
 from hoarfrost.training.loop import build_optimizer, set_learning_rate
 from hoarfrost.training.objective import Objective, choose_trained
 from hoarfrost.training.runtime import COMPILE_FROM, Runtime
-from hoarfrost.training.step import Pass, Rounded, Stepper, descend
+from hoarfrost.training.step import Pass, Rounded, Stepper, compiled, descend
 
 CPU = torch.device("cpu")
 
@@ -59,9 +60,7 @@ def traced(objective: Objective, source: ImageSource, runtime: Runtime) -> tuple
     picked = next(iter(source.picks(generator)))
     drawn, replayed = source.draw(generator), objective.draw(generator)
     _, plain = whole(picked, drawn, replayed)
-    torch._dynamo.reset()
-    compiled: Any = torch.compile(whole, fullgraph=True, backend="aot_eager", dynamic=False)
-    _, same = compiled(picked, drawn, replayed)
+    _, same = compiled(Pass.forward, fullgraph=True, backend="aot_eager")(whole, picked, drawn, replayed)
     return plain, same
 
 
@@ -87,13 +86,10 @@ def test_a_step_with_weights_rounded_at_once_is_one_graph_too() -> None:
 
 
 def test_a_compiler_that_fails_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(module: Pass, **options: Any) -> None:
-        def refuse(*arguments: Any) -> None:
-            raise RuntimeError("no compiler here\nand more of it")
+    def refuse(*arguments: Any) -> None:
+        raise RuntimeError("no compiler here\nand more of it")
 
-        module._compiled_call_impl = refuse
-
-    monkeypatch.setattr(Pass, "compile", fail)
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: refuse)
     objective = objective_of("frost")
     source = source_for(objective)
     parameters = [p for p in objective.student.parameters() if p.requires_grad]
@@ -148,13 +144,13 @@ def test_the_step_of_rounded_weights_is_that_of_sgd(momentum: float, nesterov: b
     momenta = [torch.zeros_like(weight) for weight in weights] if momentum else []
     optimizer = torch.optim.SGD(parameters, **settings)
     torch._dynamo.reset()
-    compiled = torch.compile(descend, fullgraph=True, backend="aot_eager", dynamic=False)
+    compiled_descend = compiled(descend, fullgraph=True, backend="aot_eager")
     for _ in range(4):
         gradients = [torch.randn(weight.shape, generator=generator).bfloat16() for weight in weights]
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient.float()
         optimizer.step()
-        compiled(weights, copies, gradients, momenta, **settings)
+        compiled_descend(weights, copies, gradients, momenta, **settings)
     for weight, copy, parameter in zip(weights, copies, parameters, strict=True):
         torch.testing.assert_close(weight, parameter.detach())
         assert torch.equal(copy, weight.bfloat16())
@@ -191,6 +187,15 @@ def test_rounded_weights_learn_the_same_where_their_step_is_compiled(
         assert one.keys() == two.keys()
         for name in one:
             torch.testing.assert_close(two[name], one[name], rtol=1e-3, atol=1e-5)
+
+
+def test_a_process_compiles_as_many_stages_as_it_likes() -> None:
+    def total(values: Tensor) -> Tensor:
+        return values.sum()
+
+    kinds = CompileCounter()
+    assert [compiled(total, backend=kinds)(torch.ones(count)).item() for count in range(20)] == list(range(20))
+    assert kinds.frame_count == 20
 
 
 def test_when_steps_are_compiled() -> None:

@@ -6,6 +6,9 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
+from types import FunctionType
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +17,8 @@ from hoarfrost.data.sources import ImageSource, Picked
 from hoarfrost.models.backbones import Conv
 from hoarfrost.training.objective import Objective, Replayed
 from hoarfrost.training.runtime import Runtime
+
+T = TypeVar("T")
 
 WARM_UP = 3
 """steps before the capture: libraries choose their algorithms and allocate their memory in them"""
@@ -57,15 +62,16 @@ class Stepper:
         self.generator = torch.Generator(device=runtime.device)
         self.sums = torch.zeros(len(objective.statistics) + 1, device=runtime.device)
         whole = Pass(source, objective, runtime)
-        compiled = runtime.compiles(steps)
-        if compiled:
-            whole.compile(dynamic=False, options=dict(SEARCH) if objective.teacher is None else None)
         self.module, self.optimizer = runtime.processes.set_up(whole), optimizer
+        self.compute: Callable[..., tuple[Tensor, Tensor]] = self.module
         self._rounded = Rounded(objective, torch.bfloat16) if runtime.rounds else None
-        if self._rounded is not None and compiled:
-            self._rounded.compile()
+        self._untried = runtime.compiles(steps)
+        if self._untried:
+            options = dict(SEARCH) if objective.teacher is None else None
+            self.compute = partial(compiled(Pass.forward, options=options), whole)
+            if self._rounded is not None:
+                self._rounded.compile()
         self._capture = Capture(self.generator) if runtime.captures else None
-        self._untried = compiled
 
     @contextmanager
     def epoch(self, seed: int) -> Iterator[None]:
@@ -86,7 +92,7 @@ class Stepper:
             except Exception as error:  # compilers need compilers: going on without is slower, and no less right
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 warnings.warn(f"the step could not be compiled and runs as it is: {reason}", stacklevel=2)
-                self.module = self.runtime.processes.set_up(Pass(self.source, self.objective, self.runtime))
+                self.compute = self.module
                 if self._rounded is not None:
                     self._rounded.descend = None
                 self.generator.set_state(drawn)
@@ -104,8 +110,8 @@ class Stepper:
         """The step itself: all of it is on the device."""
         self.optimizer.zero_grad(set_to_none=True)
         drawn, replayed = self.source.draw(self.generator), self.objective.draw(self.generator)
-        loss, statistics = self.module(picked, drawn, replayed)
-        loss.backward()
+        loss, statistics = self.compute(picked, drawn, replayed)
+        torch.autograd.backward(loss)
         if self._rounded is None:
             self.optimizer.step()
         else:
@@ -142,7 +148,7 @@ class Rounded:
 
     def compile(self) -> None:
         """From now on the compiler sees their part of a step as one, and need not read or write a number twice."""
-        self.descend = torch.compile(descend, dynamic=False)
+        self.descend = compiled(descend)
 
     @torch.no_grad()
     def step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -197,6 +203,18 @@ def momenta_of(weights: list[Tensor], optimizer: torch.optim.Optimizer) -> list[
         if "momentum_buffer" not in optimizer.state[weight]:
             optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
     return [optimizer.state[weight]["momentum_buffer"] for weight in weights]
+
+
+def compiled(function: Callable[..., T], **options: Any) -> Callable[..., T]:
+    """The function as the compiler makes it, for sizes that stay as they are.
+
+    The compiler gets a copy: it makes eight kinds of one function and then no more, and a process may go through more
+    stages than that.
+    """
+    copy = FunctionType(function.__code__.replace(), function.__globals__, closure=function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    made: Callable[..., T] = torch.compile(copy, dynamic=False, **options)
+    return made
 
 
 @contextmanager
