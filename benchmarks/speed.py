@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import subprocess
@@ -101,6 +102,14 @@ def stage(found: dict[str, Any], key: str) -> list[str]:
     ]
 
 
+def pays_from(compiled: dict[str, Any], plain: dict[str, Any]) -> str:
+    """The number of discovery's steps from which compiling saves more time than it takes."""
+    steps = math.ceil(compiled["images"] / compiled["discovery"]["batch"])
+    gain = (plain["discovery"]["seconds_per_epoch"] - compiled["discovery"]["seconds_per_epoch"]) / steps
+    cost = compiled["start_up"]["discovery_warm_up"] - plain["start_up"]["discovery_warm_up"]
+    return f"{max(cost, 0) / gain:,.0f}" if gain > 0 else "no number of"
+
+
 def section(kept: dict[str, Any]) -> str:
     """The tables of one machine."""
     main, warm = kept["main"], kept["warm"]
@@ -120,6 +129,12 @@ def section(kept: dict[str, Any]) -> str:
         f"- A bare PyTorch loop of stage one, same network and batch: {bare['bare_loop_seconds']:.3f} s an epoch;"
         f" ours takes {bare['overhead_percent']:+.1f} %.",
     ]
+    if first["compiled"] == "on":
+        plain = next(row for row in kept["batch"] if row["discovery"]["batch"] == first["discovery"]["batch"])
+        facts.append(
+            f"- Compiling discovery pays from {pays_from(first, plain)} steps on the first time,"
+            f" and from {pays_from(warm, plain)} with the cache."
+        )
 
     def growth(name: str, label: str) -> str:
         rows = []

@@ -111,8 +111,8 @@ def _by_step(steps: Sequence[dict[str, Any]], key: str) -> str:
     return " / ".join(spread(values) for values in zip(*(step[key] for step in steps), strict=True))
 
 
-def sweep_table(results: Sequence[Result], taken: Sequence[dict[str, Any]]) -> str:
-    """A row for each of the settings that one data set was tried with, and the paper's; ``taken`` ones in bold."""
+def sweep_table(results: Sequence[Result], taken: dict[str, Any] | None) -> str:
+    """A row for each of the settings that one data set was tried with, and the paper's; ``taken`` in bold."""
     kinds: list[list[Result]] = []
     for result in results:
         kind = next((kind for kind in kinds if kind[0].settings == result.settings), None)
@@ -138,7 +138,7 @@ def sweep_table(results: Sequence[Result], taken: Sequence[dict[str, Any]]) -> s
         ]
         fit, discover = settings["fit"], settings["discover"]
         order = (discover["batch_size"], beta, settings["views"], discover["epochs"], fit["drops"])
-        rows.append((order, [f"**{cell}**" for cell in cells] if settings in taken else cells))
+        rows.append((order, [f"**{cell}**" for cell in cells] if settings == taken else cells))
     rows.sort(key=lambda row: row[0])
     table = [cells for _, cells in rows]
     if (paper := published_row(*results[0].group)) is not None:
@@ -185,11 +185,11 @@ def make_page(folder: Path) -> str:
         parts += ["## Several discoveries\n", many_step_table(many) + "\n"]
     if sweeps:
         parts.append(SWEEP_HEAD)
-        taken = [group[0].settings for group in groups.values()]
         for dataset, split, method in sorted({result.group for result in sweeps}):
             tried = [result for result in sweeps if result.group == (dataset, split, method)]
             runs = groups.get((dataset, split, method), [])
-            if runs and all(result.settings != runs[0].settings for result in tried):
+            taken = runs[0].settings if runs else None
+            if all(result.settings != taken for result in tried):
                 tried += runs
             parts += [f"{dataset} {split}, {method}:\n", sweep_table(tried, taken) + "\n"]
     if not results and not sweeps:

@@ -16,8 +16,8 @@ from hoarfrost.training.processes import Processes, SeveralProcesses
 Compile = Literal["auto", "on", "off"]
 
 COMPILE_FROM = 10_000
-"""steps from which a stage is compiled. On an H200 that pays from 25,000 steps where nothing of it is in the compiler's
-cache yet, and from 2,700 where it is: between them."""
+"""steps from which a stage is compiled: between where that pays with an empty cache of compiled code and with a filled
+one, as ``benchmarks/speed.py`` finds them"""
 
 SAVE_EVERY = 10.0
 """seconds between two checkpoints on a GPU, at least: an epoch may take less there"""
