@@ -66,6 +66,10 @@ def frost_terms(*, beta: float, gamma: float, ramp: int, per_class: int) -> Term
 # Deviation: the public code goes on to 200 epochs, dropping every 30; after the third drop the rate is 1e-4.
 STAGE_ONE = Schedule(epochs=100, batch_size=128, drops=(30, 60, 90))
 
+# The paper has one schedule for both stages, with one drop when 85 % of the epochs are done. On CIFAR-10 it makes the
+# better stage one (docs/deviations.md).
+ONE_DROP = Schedule(epochs=100, batch_size=128, drops=(85,))
+
 RECIPES: dict[str, Recipe] = {
     "digits": Recipe(
         split="5-5",
@@ -83,7 +87,7 @@ RECIPES: dict[str, Recipe] = {
         image_size=32,
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2023, 0.1994, 0.2010),
-        fit=STAGE_ONE,
+        fit=ONE_DROP,
         discover=Schedule(epochs=200, batch_size=64, drops=(170,)),
         fit_augment=Crop(border="zero"),
         discover_augment=Crop(border="reflect"),
