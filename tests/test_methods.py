@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from hoarfrost.config import Method
+from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
 from hoarfrost.losses.terms import Term
 from hoarfrost.methods import FROST, METHODS, get_method
 from hoarfrost.models.network import Network
-from hoarfrost.scenario import Scenario
+from hoarfrost.scenario import Scenario, build_scenario
+from hoarfrost.store import CheckpointFile
 from hoarfrost.training.learner import Learner
 from hoarfrost.training.observers import Entry, Observer
 
@@ -31,78 +34,146 @@ class Keep(Observer):
 
 
 @dataclass
-class Course:
+class Learned:
     """A learner after each of its steps, and what was logged."""
 
     learner: Learner
     states: list[dict[str, torch.Tensor]]
     entries: list[Entry]
 
+    @property
+    def method(self) -> Method:
+        return self.learner.config.method
+
+    def moved(self, name: str, first: int, last: int) -> bool:
+        """Whether a tensor differs between two steps."""
+        return not torch.equal(self.states[first][name], self.states[last][name])
+
+
+def state_of(learner: Learner) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in learner.network.state_dict().items()}
+
+
+def begun(name: str) -> Learner:
+    return Learner(name, seed=1, recipe="digits", device="cpu", settings=TINY)
+
+
+def scenario_for(name: str, digits: tuple[ImageSet, ImageSet]) -> Scenario:
+    return build_scenario(*digits, split="4-3-3", supervised=METHODS[name].supervised)
+
 
 @pytest.fixture(scope="module", params=METHODS)
-def course(request: pytest.FixtureRequest, three_steps: Scenario) -> Course:
-    learner, keep, states = Learner(request.param, seed=1, recipe="digits", device="cpu", settings=TINY), Keep(), []
-    for step in three_steps:
+def learned(request: pytest.FixtureRequest, digits: tuple[ImageSet, ImageSet]) -> Learned:
+    learner, keep, states = begun(request.param), Keep(), []
+    for step in scenario_for(request.param, digits):
         learner.learn(step, observer=keep)
-        states.append({name: tensor.clone() for name, tensor in learner.network.state_dict().items()})
-    return Course(learner, states, keep.entries)
+        states.append(state_of(learner))
+    return Learned(learner, states, keep.entries)
 
 
-def test_losses_are_finite(course: Course) -> None:
-    assert [(e["stage"], e["epoch"]) for e in course.entries] == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
-    assert all(np.isfinite([e["loss"], *e["terms"].values()]).all() for e in course.entries)
-    assert set(course.entries[-1]["terms"]) == {term.kind for term in course.learner.config.method.active}
+def test_losses_are_finite(learned: Learned) -> None:
+    trained = [0, 1, 2] if learned.method.active else [0]
+    assert [(e["stage"], e["epoch"]) for e in learned.entries] == [(s, epoch) for s in trained for epoch in (0, 1)]
+    assert all(np.isfinite([e["loss"], *e["terms"].values()]).all() for e in learned.entries)
+    if learned.method.active:
+        assert set(learned.entries[-1]["terms"]) == {term.kind for term in learned.method.active}
 
 
-def test_heads_grow(course: Course) -> None:
-    assert [len(state["joint.bias"]) for state in course.states] == [4, 7, 10]
-    assert course.learner.novel_per_step == (3, 3)
-    assert len(course.learner.model.statistics) == len(course.learner.class_names) == 10
+def test_heads_grow(learned: Learned) -> None:
+    assert [len(state["joint.bias"]) for state in learned.states] == [4, 7, 10]
+    assert learned.learner.novel_per_step == (3, 3)
+    assert len(learned.learner.model.statistics) == len(learned.learner.class_names) == 10
+    heads = 0 if learned.method.design.novel == "joint" else 2
+    assert len(learned.learner.network.novel) == heads
+    assert len(learned.learner.network.branches) == (2 if learned.method.design.residual else 0)
 
 
-def test_frozen_parameters_stay_bit_for_bit(course: Course) -> None:
-    network = course.learner.network
-    frozen = [
-        f"backbone.{prefix}.{name}"
-        for prefix, part in (("stem", "stem"), ("stages.stage1", "stage1"))
-        for name, _ in network.backbone.part(part).named_parameters()
-    ]
-    assert len(frozen) > 6
-    for name in frozen:
-        assert torch.equal(course.states[0][name], course.states[2][name])
-    assert not torch.equal(
-        course.states[0]["backbone.stages.stage2.0.conv1.weight"],
-        course.states[2]["backbone.stages.stage2.0.conv1.weight"],
-    )
+def parameters_of(learner: Learner, *parts: str) -> list[str]:
+    places = {part: f"backbone.{'' if part == 'stem' else 'stages.'}{part}" for part in parts}
+    backbone = learner.network.backbone
+    return [f"{places[part]}.{name}" for part in parts for name, _ in backbone.part(part).named_parameters()]
 
 
-def test_batch_statistics_of_frozen_parts_go_on(course: Course) -> None:
-    name = "backbone.stem.1.running_mean"
-    assert not torch.equal(course.states[0][name], course.states[1][name])
+def test_frozen_parameters_stay_bit_for_bit_and_the_others_do_not(learned: Learned) -> None:
+    frozen = learned.method.frozen if learned.method.active else ("stem", "stage1", "stage2", "stage3")
+    if learned.method.supervised:
+        frozen = ()
+    for name in parameters_of(learned.learner, *frozen):
+        assert not learned.moved(name, 0, 2), name
+    free = [part for part in ("stem", "stage1", "stage2", "stage3") if part not in frozen]
+    for name in parameters_of(learned.learner, *free):
+        assert learned.moved(name, 0, 1), name
+        assert learned.moved(name, 1, 2), name
 
 
-def test_earlier_novel_heads_stay_bit_for_bit(course: Course) -> None:
-    assert torch.equal(course.states[1]["novel.0.weight"], course.states[2]["novel.0.weight"])
-    assert torch.equal(course.states[1]["novel.0.bias"], course.states[2]["novel.0.bias"])
+def test_batch_statistics_of_frozen_parts_go_on(learned: Learned) -> None:
+    assert learned.moved("backbone.stem.1.running_mean", 0, 1) == bool(learned.method.active)
 
 
-def test_a_joint_head_without_a_loss_does_not_decay(course: Course) -> None:
-    heads = {head for term in course.learner.config.method.active for head in term.trains}
-    same = torch.equal(course.states[1]["joint.weight"][:4], course.states[0]["joint.weight"])
+def test_earlier_novel_heads_and_branches_stay_bit_for_bit(learned: Learned) -> None:
+    branch = {name for name, _ in learned.learner.network.branches.named_parameters()}
+    earlier = [name for name in learned.states[1] if name.startswith(("novel.0.", "auxiliary.0."))]
+    earlier += [f"branches.{name}" for name in branch if name.startswith("0.")]
+    assert bool(earlier) == (learned.method.design.novel != "joint")
+    for name in earlier:
+        assert not learned.moved(name, 1, 2), name
+
+
+def test_a_head_without_a_loss_does_not_decay(learned: Learned) -> None:
+    if learned.method.supervised or learned.method.design.readout == "means":
+        return  # all of it is made anew in each step
+    heads: set[str] = {head for term in learned.method.active for head in term.trains}
+    if learned.method.design.novel == "joint":
+        heads |= {"joint"} & {"joint" if head == "novel" else head for head in heads}
+    same = torch.equal(learned.states[1]["joint.weight"][:4], learned.states[0]["joint.weight"])
     assert same == ("joint" not in heads)
 
 
-def test_saved_and_loaded_it_predicts_the_same(course: Course, three_steps: Scenario, tmp_path: Path) -> None:
-    course.learner.save(tmp_path / "model")
+def test_no_label_is_seen_in_a_discovery(learned: Learned, digits: tuple[ImageSet, ImageSet]) -> None:
+    train, test = digits
+    assert train.labels is not None
+    chance = np.random.default_rng(0).integers(0, 3, len(train))
+    firsts = np.select([train.labels < 4, train.labels < 7], [0, 4], 7)
+    lied = replace(train, labels=np.where(train.labels < 4, train.labels, firsts + chance))
+    learner = begun(learned.method.name)
+    for step in scenario_for(learned.method.name, (lied, test)):
+        learner.learn(step)
+    same = all(torch.equal(tensor, learned.states[-1][name]) for name, tensor in state_of(learner).items())
+    assert same == (not learned.method.supervised)
+
+
+def test_an_interrupted_discovery_goes_on_to_the_same_weights(
+    learned: Learned, digits: tuple[ImageSet, ImageSet], tmp_path: Path
+) -> None:
+    if not learned.method.active:
+        return
+    steps, learner = list(scenario_for(learned.method.name, digits)), begun(learned.method.name)
+    learner.learn(steps[0])
+
+    class Stop(Observer):
+        def epoch_done(self, entry: Entry, network: Network) -> None:
+            if entry["epoch"] == 1:
+                raise KeyboardInterrupt
+
+    checkpoint = CheckpointFile(tmp_path / "state.safetensors")
+    with pytest.raises(KeyboardInterrupt):
+        learner.learn(steps[1], observer=Stop(), checkpoint=checkpoint)
+    learner.learn(steps[1], checkpoint=checkpoint)
+    found = state_of(learner)
+    assert all(torch.equal(tensor, learned.states[1][name]) for name, tensor in found.items())
+
+
+def test_saved_and_loaded_it_predicts_the_same(learned: Learned, three_steps: Scenario, tmp_path: Path) -> None:
+    learned.learner.save(tmp_path / "model")
     loaded = Learner.load(tmp_path / "model", device="cpu")
     test = three_steps.truths[-1].test
-    assert np.array_equal(loaded.predict_proba(test), course.learner.predict_proba(test))
-    assert loaded.config == course.learner.config
-    assert torch.equal(loaded.model.statistics.mean, course.learner.model.statistics.mean)
+    assert np.array_equal(loaded.predict_proba(test), learned.learner.predict_proba(test))
+    assert loaded.config == learned.learner.config
+    assert torch.equal(loaded.model.statistics.mean, learned.learner.model.statistics.mean)
 
 
-def test_probabilities_cover_all_classes(course: Course, three_steps: Scenario) -> None:
-    probabilities = course.learner.predict_proba(three_steps.truths[-1].test)
+def test_probabilities_cover_all_classes(learned: Learned, three_steps: Scenario) -> None:
+    probabilities = learned.learner.predict_proba(three_steps.truths[-1].test)
     assert probabilities.shape[1] == 10
     assert np.allclose(probabilities.sum(axis=1), 1)
 

@@ -16,10 +16,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from hoarfrost.config import Config, Schedule
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import Normaliser
+from hoarfrost.errors import InputError
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow, placed
 from hoarfrost.training.learner import Learner
-from hoarfrost.training.objective import Objective, choose_trained
+from hoarfrost.training.objective import Objective, choose_trained, discovery_objective
 from hoarfrost.training.observers import Entry, Observer
 from hoarfrost.training.resolve import resolve
 from hoarfrost.training.runtime import Compile, Runtime, resolve_device
@@ -143,6 +144,8 @@ def measure(
     ``began`` is the ``time.perf_counter()`` at which start-up began, if that was earlier.
     """
     imported = time.perf_counter()
+    if not config.method.active or config.method.supervised:
+        raise InputError(f"the method '{config.method.name}' has no discovery that could be measured: choose another")
     began = imported if began is None else began
     config = replace(config, image_size=size, mean=(0.5,) * channels, std=(0.25,) * channels)
     config = replace(config, fit=_steady(config.fit, epochs), discover=_steady(config.discover, epochs))
@@ -229,17 +232,25 @@ def _figures(seconds: float, images: int, flop: float, rate: float) -> dict[str,
 def stage_flop(learner: Learner, config: Config, load: Load, *, stage: int) -> float:
     """Multiplications and additions of one epoch of a stage, counted on two images forward and backward."""
     size, channels = learner.config.image_size or 0, learner.channels
-    teacher = Network(build_backbone(learner.config.backbone, channels), load.known)
-    terms = config.method.active if stage else config.method.stage_one
+    method, cpu = config.method, torch.device("cpu")
+    teacher = Network(build_backbone(learner.config.backbone, channels), load.known, method.design)
+    terms = method.active if stage else method.stage_one
+    terms = tuple(term for term in terms if term.kind != "replay")  # a head on features: nothing beside the rest
     student = grow(teacher, load.novel) if stage else teacher
-    choose_trained(student, frozen=config.method.frozen if stage else (), terms=terms)
-    terms = tuple(term for term in terms if "replay" not in term.needs)  # a head on features: nothing beside the rest
-    objective = Objective(student, terms=terms, teacher=teacher.requires_grad_(False) if stage else None)
+    choose_trained(student, frozen=method.frozen if stage else (), terms=terms)
+    if stage:
+        statistics = learner.model.statistics.first(load.known)
+        start = torch.full((2, load.novel), 1 / load.novel)
+        teacher.requires_grad_(False)
+        objective = discovery_objective(student, teacher, statistics, terms, images=2, device=cpu, start=start)
+    else:
+        objective = Objective(student, terms=terms)
     objective.set_epoch(0)
     objective.train()
     images = torch.rand(2 * objective.views, channels, size, size)
     with FlopCounterMode(display=False) as counter:
-        loss, _ = objective(images, None if stage else torch.zeros(2, dtype=torch.int64), None)
+        replayed = objective.draw(torch.Generator())
+        loss, _ = objective(images, None if stage else torch.zeros(2, dtype=torch.int64), replayed, torch.arange(2))
         loss.backward()
     return float(counter.get_total_flops()) / 2 * load.images
 

@@ -19,7 +19,8 @@ import numpy as np
 from hoarfrost.data.arrays import MIN_SIDE
 from hoarfrost.data.augment import Augment, Crop
 from hoarfrost.errors import InputError, require, unknown
-from hoarfrost.losses.terms import CrossEntropy, Term
+from hoarfrost.losses.terms import Clustering, Contrast, CrossEntropy, Term
+from hoarfrost.models.network import Design
 
 T = TypeVar("T")
 
@@ -37,11 +38,15 @@ class Schedule:
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 1e-4
+    warm_up: int = 0
+    """first epochs, of all, that have a learning rate of their own"""
+    warm_up_rate: float = 0.1
 
     def __post_init__(self) -> None:
+        require(self.warm_up >= 0, f"warm_up must not be below 0, as {self.warm_up} is")
         require(self.epochs > 0, f"epochs must be above 0, not {self.epochs}")
         require(self.batch_size > 1, f"batch_size must be above 1, not {self.batch_size}")
-        for name in ("learning_rate", "drop_factor"):
+        for name in ("learning_rate", "drop_factor", "warm_up_rate"):
             require(getattr(self, name) > 0, f"{name} must be above 0, not {getattr(self, name)}")
         require(0 <= self.momentum < 1, f"momentum must be from 0 to below 1, not {self.momentum}")
         require(self.weight_decay >= 0, f"weight_decay must not be below 0, as {self.weight_decay} is")
@@ -53,6 +58,8 @@ class Schedule:
         >>> Schedule(drops=(2, 4)).learning_rate_at(1), round(Schedule(drops=(2, 4)).learning_rate_at(4), 6)
         (0.1, 0.001)
         """
+        if epoch < self.warm_up:
+            return self.warm_up_rate
         return self.learning_rate * self.drop_factor ** sum(epoch >= drop for drop in self.drops)
 
     def shortened(self, epochs: int) -> Schedule:
@@ -62,7 +69,44 @@ class Schedule:
         (85,)
         """
         drops = tuple(max(1, round(drop * epochs / self.epochs)) for drop in self.drops)
-        return replace(self, epochs=epochs, drops=drops)
+        warm_up = self.warm_up and max(1, round(self.warm_up * epochs / self.epochs))
+        return replace(self, epochs=epochs, drops=drops, warm_up=warm_up)
+
+
+USUAL_EPOCHS = 200
+"""of a discovery in the papers' runs; where a data set has more or fewer, a method's own course is stretched alike"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """How a method's discovery differs from the data set's usual schedule. What is None stays as it is there."""
+
+    epochs: int = USUAL_EPOCHS
+    """where the usual are 200; the ramps and other epochs of the method's terms are counted in these"""
+    warm_up: int = 0
+    """epochs of these, the first, with a learning rate of ``warm_up_rate``"""
+    warm_up_rate: float = 0.1
+    learning_rate: float | None = None
+    drops: tuple[int, ...] | None = None
+    drop_factor: float | None = None
+    large_batch: bool = False
+    """whether batches are as large as in stage one"""
+
+    def of(self, usual: Schedule, fit: Schedule) -> Schedule:
+        """The schedule on a data set that has these two."""
+        if self == Course():
+            return usual
+        own = replace(
+            usual,
+            epochs=self.epochs,
+            warm_up=self.warm_up,
+            warm_up_rate=self.warm_up_rate,
+            learning_rate=self.learning_rate or usual.learning_rate,
+            drop_factor=self.drop_factor or usual.drop_factor,
+            batch_size=fit.batch_size if self.large_batch else usual.batch_size,
+        )
+        drops = usual.shortened(self.epochs).drops if self.drops is None else self.drops
+        return replace(own, drops=drops).shortened(max(1, round(self.epochs * usual.epochs / USUAL_EPOCHS)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +122,39 @@ class Method:
     # Deviation: the paper does not say what is frozen; this is the public code's choice.
     frozen: tuple[str, ...] = ("stem", "stage1")
     """parts of the backbone whose parameters stay as they are in discovery (their batch statistics go on)"""
+    design: Design = field(default_factory=Design)
+    course: Course = field(default_factory=Course)
+    start: Literal["random", "k-means"] = "random"
+    """how a step's novel head begins"""
+    supervised: bool = False
+    """an upper bound: every step learns all classes so far anew, from labels"""
 
     def __post_init__(self) -> None:
-        require(bool(self.active), "method.terms needs at least one term with a weight above 0")
+        by_clusters = self.start == "k-means"
+        require(
+            bool(self.active) or (by_clusters and self.design.readout == "means"),
+            "method.terms needs at least one term with a weight above 0",
+        )
+        for term in self.active:
+            if isinstance(term, Clustering):
+                fits = by_clusters and self.design.novel == "centres"
+                require(fits, "method.terms.clustering needs method.start=k-means and method.design.novel=centres")
+            if isinstance(term, Contrast) and term.hard_negatives:
+                replayed = any(other.kind == "replay" for other in self.active)
+                require(
+                    replayed,
+                    "hard negatives are mixed from features of labelled classes, which this method does not have:"
+                    " set method.terms.contrast.hard_negatives=false, or add the replay term",
+                )
+            require(
+                "auxiliary" not in term.trains or self.design.residual,
+                f"method.terms.{term.kind} needs method.design.residual=true",
+            )
+        joint = self.design.novel == "joint"
+        require(not (by_clusters and joint), "method.start=k-means needs a novel head: set method.design.novel=linear")
+        require(
+            not joint or self.design.readout == "joint", "method.design.novel=joint needs method.design.readout=joint"
+        )
         require(any(term.weight for term in self.stage_one), "method.stage_one needs a term with a weight above 0")
         kinds = [term.kind for term in self.terms]
         require(len(set(kinds)) == len(kinds), f"method.terms must have each kind once, unlike {kinds}")
@@ -130,7 +204,7 @@ class Config:
     def with_discover_epochs(self, epochs: int) -> Config:
         """With discovery shortened, or lengthened, to ``epochs``: ramps move along with the drops."""
         scale = epochs / self.discover.epochs
-        terms = tuple(replace(t, ramp=t.ramp and max(1, round(t.ramp * scale))) for t in self.method.terms)
+        terms = tuple(term.stretched(scale) for term in self.method.terms)
         return replace(self, method=replace(self.method, terms=terms), discover=self.discover.shortened(epochs))
 
 
@@ -156,6 +230,8 @@ def override(config: Config, changes: Mapping[str, Any]) -> Config:
     """A copy of the configuration with dotted keys changed: ``{"discover.epochs": 3}``."""
     if "method.name" in changes:
         raise InputError("method.name belongs to the preset: choose another one with --method")
+    if any(key.startswith("method.course") for key in changes):
+        raise InputError("method.course has been applied already: change discover, as in discover.learning_rate=0.05")
     content = to_json(config)
     for key, value in changes.items():
         *path, last = key.split(".")

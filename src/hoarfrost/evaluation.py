@@ -82,15 +82,21 @@ def score_step(outputs: Outputs, true: Ids, assignment: Assignment) -> dict[str,
     beside = np.concatenate([outputs.joint, outputs.novel[-1]], axis=1).argmax(axis=1)
     classes = outputs.joint.shape[1]
     beside = np.where(beside < classes, beside, (by_cluster + 1) % classes)
+
+    def scored(ids: Ids) -> dict[str, float | None]:
+        return percentages(metrics.class_incd_scores(ids, true, assignment.known, whole))
+
+    calibrated = outputs.calibrated
     return {
         "index": len(sizes),
         "known": known,
         "novel": sizes[-1],
-        "joint": percentages(metrics.class_incd_scores(predicted, true, assignment.known, whole)),
+        "joint": scored(predicted),
+        "calibrated": None if calibrated is None else scored(best(calibrated)),
         "new_by_step_joint": [rounded(value) for value in by_joint],
         "new_by_step_novel": [rounded(value) for value in novel_head_accuracies(outputs, true, assignment)],
         "original_rt": percentages(original),
-        "joint_and_novel": percentages(metrics.class_incd_scores(beside, true, assignment.known, whole)),
+        "joint_and_novel": scored(beside) if calibrated is None else None,
     }
 
 

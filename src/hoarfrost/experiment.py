@@ -84,8 +84,7 @@ class Watch(Observer):
         assert true is not None
         assignment = self.assignment
         if self.step.index > 0:
-            trained = self.learner.outputs(self.step.images, network)
-            assignment = assignment.with_step(evaluation.match_step(trained.novel[-1], self.truth, self.step))
+            assignment = assignment.with_step(matched(self.learner, self.step, self.truth, network))
         predicted = self.learner.outputs(self.truth.test, network).predicted
         scores = metrics.class_incd_scores(predicted, true, assignment.known, assignment.whole)
         entry["accuracy"] = evaluation.percentages(scores)
@@ -232,7 +231,15 @@ def run(
 
     In ``share`` stage-one models are looked for, and kept for other runs. Of several processes the first one writes.
     """
-    scenario = build_scenario(train, test, split=config.split, order=config.class_order, seed=config.learner.seed)
+    learner_config = config.learner
+    scenario = build_scenario(
+        train,
+        test,
+        split=config.split,
+        order=config.class_order,
+        seed=learner_config.seed,
+        supervised=learner_config.method.supervised,
+    )
     for step in scenario.steps[1:]:
         check_novel(step.novel, len(step.images))
     # From the images of stage one alone: those of later steps are not there yet.
@@ -290,6 +297,13 @@ def assignment_of(records: Sequence[Record], scenario: Scenario) -> evaluation.A
     return evaluation.Assignment(scenario.steps[0].novel, clusters)
 
 
+def matched(learner: Learner, step: Step, truth: Truth, network: Network | None = None) -> evaluation.Ids:
+    """Which clusters a discovery's classes are; who learned from labels has found them in their order."""
+    if step.images.labels is not None:
+        return np.arange(step.novel)
+    return evaluation.match_step(learner.outputs(step.images, network).novel[-1], truth, step)
+
+
 def score(learner: Learner, scenario: Scenario, step: Step, assignment: evaluation.Assignment) -> Record:
     """The record of a finished stage: its scores, and for a discovery how classes and clusters were matched."""
     started = time.perf_counter()
@@ -301,7 +315,7 @@ def score(learner: Learner, scenario: Scenario, step: Step, assignment: evaluati
     if step.index == 0:
         record["stage_one"] = evaluation.stage_one_accuracy(tested, true)
     else:
-        clusters = evaluation.match_step(learner.outputs(step.images).novel[-1], truth, step)
+        clusters = matched(learner, step, truth)
         record["assignment"] = clusters.tolist()
         record["scores"] = evaluation.score_step(tested, true, assignment.with_step(clusters))
     record["seconds"] = time.perf_counter() - started

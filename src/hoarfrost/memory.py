@@ -1,13 +1,18 @@
-"""What is remembered of images that are gone: for each class the mean and the variance of its features."""
+"""What is remembered: of images that are gone the mean and the variance of their class's features; of those in training
+what they were taken for earlier, and the features of the latest.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from hoarfrost.losses.terms import Replay
+from hoarfrost.losses.functional import sharpened, unit_rows
+from hoarfrost.losses.terms import MIXES, ClusterConsistency, Clustering, Contrast, LossInputs, Replay, Term
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,10 @@ class ClassStatistics:
         tally = Tally(classes, features.shape[1], features.device)
         tally.add(features, labels.to(features.device))
         return tally.statistics()
+
+    def first(self, classes: int) -> ClassStatistics:
+        """Of the first classes alone."""
+        return ClassStatistics(self.mean[:classes], self.variance[:classes], self.count[:classes])
 
     def extended(self, more: ClassStatistics) -> ClassStatistics:
         """With the classes of ``more`` behind these."""
@@ -86,20 +95,143 @@ class Tally:
 
 
 class Rehearsal:
-    """Draws features of remembered classes, on the device of training."""
+    """Draws features of remembered classes, on the device of training; ``more`` of them beside those to rehearse."""
 
-    def __init__(self, statistics: ClassStatistics, term: Replay, device: torch.device) -> None:
+    def __init__(self, statistics: ClassStatistics, term: Replay, device: torch.device, more: int = 0) -> None:
         seen = torch.nonzero(statistics.count > 0).flatten()
         self.mean = statistics.mean[seen].to(device)
         self.deviation = statistics.deviation(term.spread)[seen].to(device)
         self.classes = seen.to(device)
         self.every = torch.arange(len(seen), device=device).repeat_interleave(term.per_class)
-        self.random = term.sampling == "random"
+        self.random, self.more = term.sampling == "random", more
 
     def draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Features ``(R, D)`` and their class ids ``(R,)``; not clamped, as in the public code."""
+        """Features ``(R + more, D)`` and the class ids ``(R,)`` of the first; not clamped, as in the public code."""
         rows = self.every
         if self.random:
-            rows = torch.randint(len(self.classes), rows.shape, generator=generator, device=rows.device)
-        noise = torch.randn((len(rows), self.mean.shape[1]), generator=generator, device=rows.device)
-        return self.mean[rows] + noise * self.deviation[rows], self.classes[rows]
+            rows = self._any(len(rows), generator)
+        drawn = torch.cat([rows, self._any(self.more, generator)]) if self.more else rows
+        noise = torch.randn((len(drawn), self.mean.shape[1]), generator=generator, device=rows.device)
+        return self.mean[drawn] + noise * self.deviation[drawn], self.classes[rows]
+
+    def _any(self, count: int, generator: torch.Generator) -> Tensor:
+        return torch.randint(len(self.classes), (count,), generator=generator, device=self.classes.device)
+
+
+class Memory(nn.Module):
+    """What a discovery remembers of its own images: buffers, so that they are saved with the state of a stage."""
+
+    @abstractmethod
+    def given(self, rows: Tensor) -> dict[str, Tensor]:
+        """Fields of ``LossInputs`` for the images of these indices."""
+
+    def note(self, rows: Tensor, inputs: LossInputs) -> None:
+        """Keeps something of a step, without waiting for the device."""
+
+    def epoch_done(self, epoch: int, assign: Callable[[], Tensor]) -> None:
+        """Keeps something of a 0-based epoch. ``assign`` gives the probabilities of all images as they are, (N, n)."""
+
+
+class Targets(Memory):
+    """What each image was taken for, sharpened: the targets of clustering."""
+
+    targets: Tensor
+    average: Tensor
+
+    def __init__(self, term: Clustering, probabilities: Tensor) -> None:
+        super().__init__()
+        self.term = term
+        self.register_buffer("targets", sharpened(probabilities))
+        if term.momentum:
+            self.register_buffer("average", torch.zeros_like(probabilities))
+
+    def given(self, rows: Tensor) -> dict[str, Tensor]:
+        """The targets."""
+        return {"targets": self.targets[rows]}
+
+    def epoch_done(self, epoch: int, assign: Callable[[], Tensor]) -> None:
+        """New targets, where it is time; with a momentum from the average over the epochs since the warm-up."""
+        renews, momentum = self.term.renews(epoch), self.term.momentum
+        averaged = epoch + 1 - self.term.warm_up
+        if momentum and averaged > 0:
+            self.average.mul_(momentum).add_(assign(), alpha=1 - momentum)
+            if renews:
+                self.targets.copy_(sharpened(self.average / (1 - momentum**averaged)))
+        elif renews:
+            self.targets.copy_(sharpened(assign()))
+
+
+class Ensemble(Memory):
+    """The probabilities of each image in training, averaged over the epochs since the term takes part.
+
+    In its first epoch they are 0, as in DTC's code.
+    """
+
+    average: Tensor
+    latest: Tensor
+    target: Tensor
+
+    def __init__(self, term: ClusterConsistency, images: int, novel: int) -> None:
+        super().__init__()
+        self.term = term
+        for name in ("average", "latest", "target"):
+            self.register_buffer(name, torch.zeros(images, novel))
+
+    def given(self, rows: Tensor) -> dict[str, Tensor]:
+        """The averages."""
+        return {"ensemble": self.target[rows]}
+
+    def note(self, rows: Tensor, inputs: LossInputs) -> None:
+        """What the images are taken for now."""
+        assert inputs.novel is not None
+        self.latest.index_copy_(0, rows, inputs.novel.detach().softmax(dim=1))
+
+    def epoch_done(self, epoch: int, assign: Callable[[], Tensor]) -> None:
+        """Corrected for the zeros that it began with."""
+        momentum, averaged = self.term.momentum, epoch + 1 - self.term.start
+        if averaged < 1:
+            return
+        self.average.mul_(momentum).add_(self.latest, alpha=1 - momentum)
+        self.target.copy_(self.average / (1 - momentum**averaged))
+
+
+class Queue(Memory):
+    """The features of the latest images, each of length 1."""
+
+    features: Tensor
+    position: Tensor
+
+    def __init__(self, term: Contrast, width: int) -> None:
+        super().__init__()
+        self.register_buffer("features", (2 * torch.rand(term.size, width) - 1) * (3 / width) ** 0.5)
+        self.register_buffer("position", torch.zeros((), dtype=torch.long))
+
+    def given(self, rows: Tensor) -> dict[str, Tensor]:
+        """All of them; a copy, as the step goes on to change them."""
+        return {"queue": self.features.clone()}
+
+    def note(self, rows: Tensor, inputs: LossInputs) -> None:
+        """The oldest make room."""
+        size = len(self.features)
+        newest = unit_rows(inputs.features.detach())[-size:]
+        places = (self.position + torch.arange(len(newest), device=newest.device)) % size
+        self.features.index_copy_(0, places, newest)
+        self.position.add_(len(newest)).remainder_(size)
+
+
+def memories(terms: Sequence[Term], *, images: int, novel: int, width: int, start: Tensor | None) -> list[Memory]:
+    """What these terms need; ``start`` are the first probabilities of all images, (N, n), for clustering."""
+    found: list[Memory] = []
+    for term in terms:
+        if isinstance(term, Clustering) and start is not None:
+            found.append(Targets(term, start))
+        if isinstance(term, ClusterConsistency) and "ensemble" in term.needs:
+            found.append(Ensemble(term, images, novel))
+        if isinstance(term, Contrast):
+            found.append(Queue(term, width))
+    return found
+
+
+def to_mix(terms: Sequence[Term]) -> int:
+    """How many features of remembered classes are mixed with others in a step."""
+    return sum(MIXES * term.mixed for term in terms if isinstance(term, Contrast) and term.hard_negatives)

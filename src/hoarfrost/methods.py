@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hoarfrost.config import Method
+from hoarfrost.config import Course, Method
 from hoarfrost.errors import unknown
 from hoarfrost.losses.terms import (
+    ClusterConsistency,
+    Clustering,
     Consistency,
+    Contrast,
+    CrossEntropy,
+    ExtremePairs,
     FeatureDistillation,
     LogitDistillation,
+    OldHeadDistillation,
     Pairwise,
     Replay,
     SelfTraining,
+    Term,
 )
+from hoarfrost.models.network import Design
 
 PAPER = "Roy et al., Class-incremental Novel Class Discovery, ECCV 2022"
+HERE = "a reference of this project, not from a paper"
 
 # The values that depend on the data set (the weight and ramp of consistency, the weight of self-training, the number of
-# replayed features) are set by its recipe: hoarfrost.recipes.
+# replayed features, the epochs between two targets) are set by its recipe: hoarfrost.recipes.
 FROST = Method(
     name="frost",
     summary="feature replay, feature distillation and self-training of one joint head",
@@ -29,6 +38,89 @@ FROST = Method(
         SelfTraining(weight=0.01, ramp=50),
         Replay(weight=1.0),
         FeatureDistillation(weight=10.0),
+    ),
+)
+
+# Deviation: as the authors of FRoST ran it: after the common stage one, without rotations learned before, stages 2 to
+# 4 trained. The original trains the last stage alone.
+AUTONOVEL = Method(
+    name="autonovel",
+    summary="pairs by rank statistics; nothing against forgetting, heads side by side",
+    paper="Han et al., Automatically Discovering and Learning New Visual Categories with Ranking Statistics, ICLR 2020",
+    terms=(Pairwise(weight=1.0), Consistency(weight=5.0, ramp=50)),
+    design=Design(readout="logits"),
+)
+
+NCL = Method(
+    name="ncl",
+    summary="pairs by cosine, and contrast with neighbours in a queue; heads side by side",
+    paper="Zhong et al., Neighborhood Contrastive Learning for Novel Class Discovery, CVPR 2021",
+    terms=(
+        Pairwise(weight=1.0, pairs="cosine"),
+        Consistency(weight=5.0, ramp=50),
+        Contrast(weight=1.0, start=1),  # the queue is filled in the first epoch
+    ),
+    design=Design(readout="logits"),
+)
+
+RESTUNE = Method(
+    name="restune",
+    summary="clustering on a residual branch, logit distillation of the old one; heads side by side",
+    paper="Liu and Tuytelaars, Residual Tuning: Toward Novel Category Discovery Without Labels, TNNLS 2022",
+    terms=(
+        Clustering(weight=1.0, update=5),
+        ClusterConsistency(weight=1.0),
+        ExtremePairs(weight=1.0),
+        OldHeadDistillation(weight=1.0),
+    ),
+    frozen=(),
+    design=Design(novel="centres", residual=True, readout="probabilities"),
+    course=Course(epochs=100, learning_rate=0.05, drops=(), large_batch=True),
+    start="k-means",
+)
+
+WARM_UP = 10
+
+
+def dtc(name: str, summary: str, *terms: Term) -> Method:
+    """Deep transfer clustering with these terms, after a warm-up of clustering alone."""
+    return Method(
+        name=name,
+        summary=summary,
+        paper="Han et al., Learning to Discover Novel Visual Categories via Deep Transfer Clustering, ICCV 2019",
+        terms=terms,
+        frozen=(),
+        design=Design(novel="centres", readout="probabilities"),
+        course=Course(
+            epochs=WARM_UP + 100,
+            warm_up=WARM_UP,
+            learning_rate=0.05,
+            drops=tuple(WARM_UP + epoch for epoch in (40, 60, 80)),
+            drop_factor=0.5,
+            large_batch=True,
+        ),
+        start="k-means",
+    )
+
+
+CLUSTERING = Clustering(weight=1.0, update=5, warm_up=WARM_UP)
+DTC = (
+    dtc(
+        "dtc",
+        "clustering from k-means, two views agree (PI); heads side by side",
+        CLUSTERING,
+        ClusterConsistency(weight=10.0, ramp=5, start=WARM_UP),
+    ),
+    dtc(
+        "dtc-te",
+        "DTC that agrees with each image's average over the epochs (TE)",
+        CLUSTERING,
+        ClusterConsistency(weight=10.0, ramp=5, start=WARM_UP, target="ensemble"),
+    ),
+    dtc(
+        "dtc-tep",
+        "DTC with targets from each image's average over the epochs (TEP)",
+        replace(CLUSTERING, momentum=0.6),
     ),
 )
 
@@ -53,10 +145,50 @@ def with_logit_distillation(form: str, *, replay: bool) -> Method:
     return replace(base, terms=(*base.terms, distillation))
 
 
+def rehearsing(method: Method, replay: Replay, design: Design) -> Method:
+    """The method with another replay term, and another design."""
+    terms = tuple(replay if term.kind == "replay" else term for term in method.terms)
+    return replace(method, terms=terms, design=design)
+
+
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         FROST,
+        AUTONOVEL,
+        RESTUNE,
+        NCL,
+        *DTC,
+        with_logit_distillation("softmax", replay=False),
+        with_logit_distillation("presoftmax", replay=False),
+        with_logit_distillation("softmax", replay=True),
+        with_logit_distillation("presoftmax", replay=True),
+        replace(
+            FROST,
+            name="joint",
+            summary="ablation: FRoST whose joint head clusters by itself, without a novel head",
+            design=Design(novel="joint"),
+        ),
+        rehearsing(
+            without(
+                FROST,
+                "self-training",
+                name="joint-without-st",
+                summary="ablation: the joint head alone, without self-training; replay over earlier classes",
+            ),
+            Replay(weight=1.0, over="earlier"),
+            Design(novel="joint"),
+        ),
+        rehearsing(
+            without(
+                FROST,
+                "self-training",
+                name="novel-without-st",
+                summary="ablation: an old and a novel head side by side, without self-training",
+            ),
+            Replay(weight=1.0, over="labelled"),
+            Design(readout="logits"),
+        ),
         without(
             FROST,
             "feature-distillation",
@@ -80,10 +212,22 @@ METHODS: dict[str, Method] = {
             name="frost-without-fd-fr-st",
             summary="ablation: only the clustering of FRoST; its joint head is not trained",
         ),
-        with_logit_distillation("softmax", replay=False),
-        with_logit_distillation("presoftmax", replay=False),
-        with_logit_distillation("softmax", replay=True),
-        with_logit_distillation("presoftmax", replay=True),
+        Method(
+            name="kmeans",
+            summary="reference: k-means of the features, nearest class mean; nothing is trained",
+            paper=HERE,
+            terms=(),
+            design=Design(readout="means"),
+            start="k-means",
+        ),
+        Method(
+            name="supervised",
+            summary="upper bound: all classes learned anew in every step, from all labels",
+            paper=HERE,
+            terms=(CrossEntropy(),),
+            design=Design(novel="joint"),
+            supervised=True,
+        ),
     )
 }
 

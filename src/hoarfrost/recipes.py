@@ -34,7 +34,9 @@ class Recipe:
 
     def config(self, method: Method, seed: int) -> Config:
         """The learner's configuration for a method on this data."""
-        terms = tuple(self._tuned(term) for term in method.terms)
+        discover = method.course.of(self.discover, self.fit)
+        scale = 1.0 if discover is self.discover else discover.epochs / method.course.epochs
+        terms = tuple(self._tuned(term, scale) for term in method.terms)
         return Config(
             method=replace(method, terms=terms),
             backbone=self.backbone,
@@ -42,24 +44,25 @@ class Recipe:
             mean=self.mean,
             std=self.std,
             fit=self.fit,
-            discover=self.discover,
+            discover=discover,
             fit_augment=self.fit_augment,
             discover_augment=self.discover_augment,
             seed=seed,
         )
 
-    def _tuned(self, term: Term) -> Term:
-        if term.weight == 0:
-            return term
-        return replace(term, **self.terms.get(term.kind, {}))
+    def _tuned(self, term: Term, scale: float) -> Term:
+        own = self.terms.get(term.kind, {})
+        return term if term.weight == 0 else replace(term.stretched(scale), **own)
 
 
-def frost_terms(*, beta: float, gamma: float, ramp: int, per_class: int) -> TermValues:
-    """The four numbers in which FRoST's runs differ between data sets."""
+def term_values(*, beta: float, gamma: float, ramp: int, per_class: int, update: int, mixed: int = 400) -> TermValues:
+    """The numbers in which the methods' runs differ between data sets."""
     return {
         "consistency": {"weight": gamma, "ramp": ramp},
         "self-training": {"weight": beta, "ramp": ramp},
         "replay": {"per_class": per_class},
+        "clustering": {"update": update},
+        "contrast": {"mixed": mixed},
     }
 
 
@@ -79,7 +82,7 @@ RECIPES: dict[str, Recipe] = {
         discover=Schedule(epochs=40, batch_size=32, drops=(34,)),
         fit_augment=Affine(),
         discover_augment=Affine(rotate=0.15, shift=0.08),
-        terms=frost_terms(beta=0.2, gamma=5.0, ramp=27, per_class=20),
+        terms=term_values(beta=0.2, gamma=5.0, ramp=27, per_class=20, update=2, mixed=50),
     ),
     "cifar10": Recipe(
         split="5-5",
@@ -91,7 +94,7 @@ RECIPES: dict[str, Recipe] = {
         discover=Schedule(epochs=200, batch_size=64, drops=(170,)),
         fit_augment=Crop(border="zero"),
         discover_augment=Crop(border="reflect"),
-        terms=frost_terms(beta=0.01, gamma=5.0, ramp=50, per_class=20),
+        terms=term_values(beta=0.01, gamma=5.0, ramp=50, per_class=20, update=5, mixed=50),
     ),
     "cifar100": Recipe(
         split="80-20",
@@ -103,7 +106,7 @@ RECIPES: dict[str, Recipe] = {
         discover=Schedule(epochs=200, batch_size=128, drops=(170,)),
         fit_augment=Crop(border="zero"),
         discover_augment=Crop(border="zero"),
-        terms=frost_terms(beta=0.01, gamma=50.0, ramp=150, per_class=2),
+        terms=term_values(beta=0.01, gamma=50.0, ramp=150, per_class=2, update=30),
     ),
     "tiny-imagenet": Recipe(
         split="180-20",
@@ -115,7 +118,7 @@ RECIPES: dict[str, Recipe] = {
         discover=Schedule(epochs=200, batch_size=128, drops=(170,)),
         fit_augment=ResizedCrop(),
         discover_augment=ResizedCrop(),
-        terms=frost_terms(beta=0.01, gamma=50.0, ramp=150, per_class=3),
+        terms=term_values(beta=0.01, gamma=50.0, ramp=150, per_class=3, update=30),
     ),
     # Anybody's images: size, backbone and normalisation come from the images; no mirror image, since a mirrored digit,
     # letter or sign may be another class.
@@ -126,7 +129,7 @@ RECIPES: dict[str, Recipe] = {
         discover=Schedule(epochs=60, batch_size=32, drops=(51,)),
         fit_augment=Affine(border="reflect"),
         discover_augment=Affine(rotate=0.15, shift=0.08, border="reflect"),
-        terms=frost_terms(beta=0.2, gamma=5.0, ramp=40, per_class=20),
+        terms=term_values(beta=0.2, gamma=5.0, ramp=40, per_class=20, update=3, mixed=50),
     ),
 }
 

@@ -24,7 +24,7 @@ class Step:
 
     index: int
     images: ImageSet
-    """with labels in step 0, without any from step 1 on"""
+    """with labels in step 0, without any from step 1 on, but for an upper bound"""
     known: int
     """classes before this step"""
     novel: int
@@ -82,9 +82,18 @@ def class_order(classes: int, *, order: Literal["natural", "seeded"], seed: int)
 
 
 def build_scenario(
-    train: ImageSet, test: ImageSet, *, split: str, order: Literal["natural", "seeded"] = "natural", seed: int = 0
+    train: ImageSet,
+    test: ImageSet,
+    *,
+    split: str,
+    order: Literal["natural", "seeded"] = "natural",
+    seed: int = 0,
+    supervised: bool = False,
 ) -> Scenario:
-    """Cuts labelled train and test images into steps. Class ids follow the order of learning."""
+    """Cuts labelled train and test images into steps. Class ids follow the order of learning.
+
+    With ``supervised``, for an upper bound alone, every step has all images up to it, with their labels.
+    """
     if train.labels is None or test.labels is None:
         raise InputError("a scenario is made from labelled images")
     if train.class_names != test.class_names:
@@ -98,14 +107,14 @@ def build_scenario(
     steps, truths = [], []
     for index, size in enumerate(sizes):
         known = sum(sizes[:index])
-        chosen = np.flatnonzero((train_ids >= known) & (train_ids < known + size))
+        chosen = np.flatnonzero((train_ids >= (0 if supervised else known)) & (train_ids < known + size))
         seen = np.flatnonzero(test_ids < known + size)
         labelled = replace(train.take(chosen), labels=train_ids[chosen], class_names=names[: known + size])
         if index > 0:
             # A folder's order is the order of its classes: the images come in one that no label has a part in.
             labelled = labelled.take(labelled.canonical_order())
         assert labelled.labels is not None
-        images = labelled if index == 0 else replace(labelled.without_labels(), paths=None)
+        images = labelled if index == 0 or supervised else replace(labelled.without_labels(), paths=None)
         steps.append(Step(index, images, known, size))
         tested = replace(test.take(seen), labels=test_ids[seen], class_names=names[: known + size])
         truths.append(Truth(labelled.labels, tested))

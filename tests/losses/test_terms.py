@@ -4,82 +4,59 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, replace
-from typing import Any
+from typing import Literal
 
 import pytest
 import torch
 from torch import Tensor
 
+from hoarfrost.errors import InputError
 from hoarfrost.losses.terms import (
+    ClusterConsistency,
+    Clustering,
     Consistency,
+    Contrast,
     CrossEntropy,
+    ExtremePairs,
     FeatureDistillation,
     LogitDistillation,
     LossInputs,
+    OldHeadDistillation,
     Pairwise,
     Replay,
     SelfTraining,
     Term,
 )
 
-KNOWN, NOVEL, IMAGES, FEATURES, REPLAYED = 3, 2, 6, 8, 5
+from .naive import IMAGES, KNOWN, LABELLED, MIXED, NOVEL, QUEUE, example, mean, rows, softmax, top, without
+
 TERMS: tuple[Term, ...] = (
     CrossEntropy(),
     Pairwise(top_k=2),
     Pairwise(top_k=2, similarity="logistic"),
+    Pairwise(pairs="cosine", threshold=0.2),
     Consistency(),
     SelfTraining(),
     Replay(),
+    Replay(over="earlier"),
+    Replay(over="labelled"),
     FeatureDistillation(),
     FeatureDistillation(form="sample"),
     LogitDistillation(),
     LogitDistillation(form="presoftmax"),
+    OldHeadDistillation(),
+    Clustering(),
+    ClusterConsistency(),
+    ClusterConsistency(target="ensemble"),
+    ExtremePairs(positives=2, negatives=2),
+    Contrast(size=QUEUE),
+    Contrast(size=QUEUE, hard_negatives=True, mixed=MIXED, kept=3),
 )
 
 
 @pytest.fixture
 def inputs() -> LossInputs:
-    generator = torch.Generator().manual_seed(0)
-
-    def random(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
-
-    return LossInputs(
-        known=KNOWN,
-        features=random(IMAGES, FEATURES),
-        joint=random(IMAGES, KNOWN + NOVEL),
-        labels=torch.tensor([0, 1, 2, 4, 3, 0]),
-        novel=random(IMAGES, NOVEL),
-        novel_second=random(IMAGES, NOVEL),
-        teacher_features=random(IMAGES, FEATURES),
-        teacher_joint=random(IMAGES, KNOWN),
-        replay_joint=random(REPLAYED, KNOWN + NOVEL),
-        replay_labels=torch.tensor([0, 1, 2, 0, 1]),
-    )
-
-
-def without(inputs: LossInputs, *names: str) -> LossInputs:
-    nothing: dict[str, Any] = dict.fromkeys(names)
-    return replace(inputs, **nothing)
-
-
-def softmax(row: list[float]) -> list[float]:
-    total = sum(math.exp(value) for value in row)
-    return [math.exp(value) / total for value in row]
-
-
-def rows(tensor: Tensor | None) -> list[list[float]]:
-    assert tensor is not None
-    result: list[list[float]] = tensor.tolist()
-    return result
-
-
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
-def top(row: list[float], k: int) -> set[int]:
-    return set(sorted(range(len(row)), key=lambda index: (-row[index], index))[:k])
+    return example()
 
 
 def test_pairwise(inputs: LossInputs) -> None:
@@ -110,10 +87,26 @@ def test_self_training(inputs: LossInputs, class_mean: bool) -> None:
     assert SelfTraining(class_mean=class_mean).loss(inputs).item() == pytest.approx(expected)
 
 
-def test_replay_is_cross_entropy_over_all_classes(inputs: LossInputs) -> None:
-    assert inputs.replay_labels is not None
-    labelled = zip(rows(inputs.replay_joint), inputs.replay_labels.tolist(), strict=True)
-    assert Replay().loss(inputs).item() == pytest.approx(mean([-math.log(softmax(j)[label]) for j, label in labelled]))
+@pytest.mark.parametrize(("over", "classes"), [("all", KNOWN + NOVEL), ("earlier", KNOWN), ("labelled", LABELLED)])
+def test_replay_is_cross_entropy_over_the_classes_that_compete(
+    inputs: LossInputs, over: Literal["all", "earlier", "labelled"], classes: int
+) -> None:
+    labels = [0, 1, classes - 1, 0, classes - 1]
+    labelled = zip(rows(inputs.replay_joint), labels, strict=True)
+    expected = mean([-math.log(softmax(joint[:classes])[label]) for joint, label in labelled])
+    batch = replace(inputs, replay_labels=torch.tensor(labels))
+    assert Replay(over=over).loss(batch).item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("over", "classes"), [("earlier", KNOWN), ("labelled", LABELLED)])
+def test_replay_leaves_alone_what_does_not_compete(
+    inputs: LossInputs, over: Literal["earlier", "labelled"], classes: int
+) -> None:
+    torch.autograd.backward(Replay(over=over).loss(inputs))
+    assert inputs.replay_joint is not None
+    assert inputs.replay_joint.grad is not None
+    assert inputs.replay_joint.grad[:, :classes].all()
+    assert not inputs.replay_joint.grad[:, classes:].any()
 
 
 def test_feature_distillation_of_samples(inputs: LossInputs) -> None:
@@ -138,6 +131,7 @@ def test_a_term_trains_the_heads_that_it_declares(term: Term, inputs: LossInputs
     heads: dict[str, tuple[Tensor | None, ...]] = {
         "joint": (inputs.joint, inputs.replay_joint),
         "novel": (inputs.novel, inputs.novel_second),
+        "auxiliary": (inputs.auxiliary,),
     }
     reached = {name for name, tensors in heads.items() if any(t is not None and t.grad is not None for t in tensors)}
     assert reached == term.trains
@@ -146,9 +140,14 @@ def test_a_term_trains_the_heads_that_it_declares(term: Term, inputs: LossInputs
 @pytest.mark.parametrize("term", TERMS, ids=repr)
 def test_a_term_asks_for_no_more_than_it_needs(term: Term, inputs: LossInputs) -> None:
     given_by = {
-        "second view": ("novel_second",),
+        "second view": ("novel_second", "features_second"),
         "teacher": ("teacher_features", "teacher_joint"),
-        "replay": ("replay_joint", "replay_labels"),
+        "replay": ("replay_joint", "replay_labels", "replay_more"),
+        "old head": ("old_head",),
+        "targets": ("targets",),
+        "ensemble": ("ensemble",),
+        "queue": ("queue",),
+        "auxiliary": ("auxiliary",),
     }
     removed = [name for need, names in given_by.items() if need not in term.needs for name in names]
     assert term.loss(without(inputs, *removed)).item() == term.loss(inputs).item()
@@ -169,10 +168,69 @@ def test_pseudo_labels_and_pairs_pass_no_gradient(inputs: LossInputs) -> None:
     torch.autograd.backward(SelfTraining().loss(inputs))
     assert inputs.novel is not None
     assert inputs.novel.grad is None
-    torch.autograd.backward(Pairwise().loss(inputs))
-    assert inputs.features.grad is None
+    for pairwise in (Pairwise(), Pairwise(pairs="cosine")):
+        torch.autograd.backward(pairwise.loss(inputs))
+        assert inputs.features.grad is None
+    inputs = example()
+    torch.autograd.backward(ExtremePairs(positives=2, negatives=2).loss(inputs))
+    assert inputs.joint.grad is None
+
+
+@pytest.mark.parametrize(("start", "ramp"), [(0, 0), (0, 4), (3, 0), (3, 4)])
+def test_the_weight_rises_from_the_epoch_in_which_a_term_takes_part(start: int, ramp: int) -> None:
+    term = Consistency(weight=5.0, start=start, ramp=ramp)
+    for epoch in range(12):
+        expected = 0.0
+        if epoch >= start:
+            risen = min((epoch - start) / ramp, 1.0) if ramp else 1.0
+            expected = 5.0 * math.exp(-5 * (1 - risen) ** 2)
+        assert term.weight_at(epoch) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("scale", "expected"),
+    [(1.0, (5, 10, 30, 20)), (2.0, (10, 20, 60, 40)), (0.3, (2, 3, 9, 6)), (0.01, (1, 1, 1, 1))],
+)
+def test_a_course_of_another_length_stretches_all_that_is_counted_in_epochs(
+    scale: float, expected: tuple[int, ...]
+) -> None:
+    term = Clustering(weight=3.0, momentum=0.6, ramp=5, start=10, update=30, warm_up=20)
+    stretched = term.stretched(scale)
+    assert (stretched.ramp, stretched.start, stretched.update, stretched.warm_up) == expected
+    assert (stretched.weight, stretched.momentum) == (3.0, 0.6)
+
+
+@pytest.mark.parametrize("term", TERMS, ids=repr)
+def test_what_is_0_stays_0_however_long_the_course(term: Term) -> None:
+    stretched = term.stretched(7.0)
+    assert (stretched.ramp, stretched.start) == (0, 0)
+    assert type(stretched) is type(term)
+    if not isinstance(term, Clustering):  # nothing else of theirs is counted in epochs
+        assert stretched == term
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (Consistency, {"start": -1}),
+        (Clustering, {"update": 0}),
+        (Clustering, {"warm_up": -1}),
+        (Clustering, {"momentum": 1.0}),
+        (ClusterConsistency, {"momentum": -0.1}),
+        (ExtremePairs, {"positives": 0}),
+        (ExtremePairs, {"negatives": -1}),
+        (Contrast, {"size": 0}),
+        (Contrast, {"own": 1.0}),
+        (Contrast, {"temperature": 0.0}),
+        (OldHeadDistillation, {"temperature": 0.0}),
+        (Pairwise, {"threshold": -0.5}),
+    ],
+)
+def test_a_value_without_a_meaning_is_refused(kind: type[Term], values: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=next(iter(values))):
+        kind(**values)  # type: ignore[arg-type]
 
 
 def test_every_kind_of_term_is_tested() -> None:
     assert {type(term) for term in TERMS} == set(Term.__subclasses__())
-    assert all(f.name in {"weight", "ramp"} for f in fields(Term))
+    assert all(f.name in {"weight", "ramp", "start"} for f in fields(Term))

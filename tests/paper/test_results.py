@@ -26,7 +26,7 @@ def kept(seed: int, *, old: float, split: str = "5-5", batch: int = 64) -> dict[
         "views": "together",
         "fit": {"drops": [30, 60]},
         "discover": {"batch_size": batch, "epochs": 200},
-        "method": {"terms": {"self-training": {"weight": 0.01}}},
+        "method": {"name": "frost", "summary": "", "paper": "", "terms": {"self-training": {"weight": 0.01}}},
     }
     return {
         "method": "frost",
@@ -179,3 +179,12 @@ def test_published_rows_add_up() -> None:
             )
             assert abs(expected - step["all"]) < 0.35 or "note" in row, (row, expected)
     assert published_row("cifar10", "5-5", "nobody") is None
+
+
+def test_results_from_before_a_setting_was_there_have_its_default(tmp_path: Path) -> None:
+    older, newer = kept(0, old=70.0), kept(1, old=72.0)
+    newer["config"]["learner"]["discover"]["warm_up"] = 0
+    newer["config"]["learner"]["method"]["design"] = {"readout": "joint"}
+    write(tmp_path, "a", older)
+    write(tmp_path, "b", newer)
+    assert "| cifar10 5-5, frost | 0, 1 | 92.0 ± 0.0 | 71.0 ± 1.4 |" in make_page(tmp_path)

@@ -13,18 +13,21 @@ from hoarfrost.config import Schedule
 from hoarfrost.data.augment import Crop
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser
-from hoarfrost.losses.terms import CrossEntropy, Replay
-from hoarfrost.memory import ClassStatistics, Rehearsal
-from hoarfrost.methods import FROST
+from hoarfrost.memory import ClassStatistics
+from hoarfrost.methods import METHODS
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow, placed
 from hoarfrost.training.loop import build_optimizer
-from hoarfrost.training.objective import Objective, choose_trained
+from hoarfrost.training.objective import Objective, choose_trained, discovery_objective
 from hoarfrost.training.runtime import Runtime
 from hoarfrost.training.step import Capture, Stepper
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
+Stage = str
+"""stage one, "fit", or a discovery by a method"""
+
+STAGES = ["fit", "frost", "ncl", "restune", "dtc-te"]
 STEPS = 8
 SMALL = Schedule(epochs=1, drops=(), learning_rate=1e-7)
 """A rate so small that steps do not depend on those before them. At 1e-3 it takes eight steps until weights that differ
@@ -38,23 +41,29 @@ def pictures(count: int, seed: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return blots.repeat(4, axis=1).repeat(4, axis=2)
 
 
-def objective_of(stage: int, device: torch.device) -> Objective:
+def objective_of(stage: Stage, device: torch.device) -> Objective:
     torch.manual_seed(0)
-    teacher = placed(Network(build_backbone("resnet18", 3), 4), device)
-    if stage == 0:
-        choose_trained(teacher, frozen=(), terms=(CrossEntropy(),))
-        return Objective(teacher, terms=(CrossEntropy(),)).to(device)
+    method = METHODS["frost" if stage == "fit" else stage]
+    teacher = placed(Network(build_backbone("resnet18", 3), 4, method.design), device)
+    if stage == "fit":
+        choose_trained(teacher, frozen=(), terms=method.stage_one)
+        return Objective(teacher, terms=method.stage_one).to(device)
     teacher.requires_grad_(False)
     student = placed(grow(teacher, 3), device)
-    choose_trained(student, frozen=FROST.frozen, terms=FROST.terms)
-    replay = next(term for term in FROST.terms if isinstance(term, Replay))
-    statistics = ClassStatistics.of(torch.rand(40, 512), torch.arange(40) % 4, 4)
-    rehearsal = Rehearsal(statistics, replay, device)
-    return Objective(student, terms=FROST.terms, teacher=teacher, rehearsal=rehearsal).to(device)
+    choose_trained(student, frozen=method.frozen, terms=method.active)
+    return discovery_objective(
+        student,
+        teacher,
+        ClassStatistics.of(torch.rand(40, 512), torch.arange(40) % 4, 4),
+        method.active,
+        images=32 * STEPS,
+        device=device,
+        start=torch.rand(32 * STEPS, 3).softmax(dim=1),
+    )
 
 
 def taken(
-    stage: int,
+    stage: Stage,
     monkeypatch: pytest.MonkeyPatch,
     *,
     captured: bool,
@@ -71,7 +80,7 @@ def taken(
         objective.train()
         labels = np.arange(32 * STEPS, dtype=np.int64) % 4
         source = ImageSource(
-            ImageSet(pictures(32 * STEPS, stage), labels if stage == 0 else None, ("a", "b", "c", "d")),
+            ImageSet(pictures(32 * STEPS, 0), labels if stage == "fit" else None, ("a", "b", "c", "d")),
             augment=Crop(),
             views=objective.views,
             batch_size=32,
@@ -94,10 +103,10 @@ def distances(one: dict[str, Tensor], two: dict[str, Tensor]) -> dict[str, float
     return {name: (norm(one[name] - two[name]) / norm(one[name])).item() for name in one}
 
 
-@pytest.mark.parametrize("stage", [0, 1])
+@pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize(("captured", "compiled"), [(True, "off"), (False, "on"), (True, "on")])
 def test_however_a_step_runs_it_does_the_same(
-    monkeypatch: pytest.MonkeyPatch, stage: int, captured: bool, compiled: Literal["on", "off"]
+    monkeypatch: pytest.MonkeyPatch, stage: Stage, captured: bool, compiled: Literal["on", "off"]
 ) -> None:
     plain = taken(stage, monkeypatch, captured=False, compiled="off")
     found = taken(stage, monkeypatch, captured=captured, compiled=compiled)
@@ -106,8 +115,8 @@ def test_however_a_step_runs_it_does_the_same(
     assert min(torch.linalg.vector_norm(tensor).item() for tensor in plain.values()) > 0
 
 
-@pytest.mark.parametrize("stage", [0, 1])
-def test_half_precision_does_nearly_the_same(monkeypatch: pytest.MonkeyPatch, stage: int) -> None:
+@pytest.mark.parametrize("stage", ["fit", "frost"])
+def test_half_precision_does_nearly_the_same(monkeypatch: pytest.MonkeyPatch, stage: Stage) -> None:
     plain = taken(stage, monkeypatch, captured=False, compiled="off", precision="bf16")
     fast = taken(stage, monkeypatch, captured=True, compiled="on", precision="bf16")
     exact = taken(stage, monkeypatch, captured=False, compiled="off")

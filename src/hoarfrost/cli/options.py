@@ -82,7 +82,7 @@ def add_learning(parser: argparse.ArgumentParser, *, seed: int | None = 0) -> No
 def add_method(parser: argparse.ArgumentParser) -> None:
     """The method and the backbone."""
     parser.add_argument(
-        "--method", default="frost", metavar="NAME", help="frost, or one of its ablations (default: frost)"
+        "--method", default="frost", metavar="NAME", help="one of those that 'hoarfrost methods' lists (default: frost)"
     )
     parser.add_argument(
         "--backbone", default="auto", metavar="NAME", help="resnet18 or small (default: what suits the data)"

@@ -39,6 +39,88 @@ def rank_statistics(features: Tensor, k: int) -> Tensor:
     return (strongest[:, None, :] == strongest[None, :, :]).all(dim=2)
 
 
+def cosine_pairs(features: Tensor, threshold: float) -> Tensor:
+    """Whether the cosine of two images' features is above ``threshold``: ``(B, D)`` to ``(B, B)`` bool. NCL."""
+    unit = unit_rows(features)
+    return unit @ unit.T > threshold
+
+
+def extreme_pairs(probabilities: Tensor, positives: int, negatives: int) -> Tensor:
+    """For each image 1 at the most similar ones and at itself, -1 at the least similar, 0 elsewhere: ``(B, B)``.
+
+    Similar are images with a large product of their class probabilities ``(B, C)``. Where both apply the least similar
+    win, but for the image itself. ResTune.
+    """
+    similarity = probabilities @ probabilities.T
+    size = len(similarity)
+    pairs = torch.zeros_like(similarity)
+    pairs.scatter_(1, similarity.topk(min(positives, size), dim=1).indices, 1.0)
+    pairs.scatter_(1, similarity.topk(min(negatives, size), dim=1, largest=False).indices, -1.0)
+    return pairs.diagonal_scatter(pairs.new_ones(size))
+
+
+def signed_pairwise_bce(p: Tensor, pairs: Tensor) -> Tensor:
+    """Binary cross-entropy of P_ij = <p_i, p_j> where ``pairs`` is 1 or -1; the others count as 0 in the mean."""
+    together = p @ p.T
+    losses = -torch.where(pairs > 0, together + EPSILON, 1 - together + EPSILON).log()
+    return (pairs.abs() * losses).mean()
+
+
+def squared_distances(points: Tensor, centres: Tensor) -> Tensor:
+    """``(B, D)`` and ``(K, D)`` to ``(B, K)``."""
+    lengths = points.square().sum(dim=1, keepdim=True) + centres.square().sum(dim=1)
+    return (lengths - 2 * points @ centres.T).clamp(min=0)
+
+
+def student_t_logits(points: Tensor, centres: Tensor) -> Tensor:
+    """-log(1 + distance^2), ``(B, K)``: their softmax is Student's t of the distances, as DTC and ResTune have it."""
+    return -torch.log1p(squared_distances(points, centres))
+
+
+def sharpened(q: Tensor) -> Tensor:
+    """The target distribution of DTC: p_ik is q_ik^2 / sum_i q_ik, scaled to 1 for each image; ``(N, K)``."""
+    weighted = q.square() / q.sum(dim=0).clamp(min=EPSILON)
+    return weighted / weighted.sum(dim=1, keepdim=True).clamp(min=EPSILON)
+
+
+def cluster_divergence(logits: Tensor, target: Tensor) -> Tensor:
+    """KL(target || softmax(logits)), as a mean over all B x K entries, as the codes of DTC and ResTune have it."""
+    return (torch.xlogy(target, target) - target * logits.log_softmax(dim=1)).mean()
+
+
+def neighbour_contrast(
+    query: Tensor, key: Tensor, queue: Tensor, *, temperature: float, own: float, neighbours: int, harder: Tensor | None
+) -> Tensor:
+    """The unlabelled contrastive loss of NCL: an image is like its second view, and like its neighbours in the queue.
+
+    Of the similarities to its key and to the queue, ``(B, 1 + K)``, the strongest ``neighbours`` share a target of
+    1 - ``own``; the key's is ``own`` whether it is among them or not. ``harder``, ``(B, H, D)``, are negatives that
+    only compete. All features have length 1.
+    """
+    logits = torch.cat([(query * key).sum(dim=1, keepdim=True), query @ queue.T], dim=1) / temperature
+    neighbours = min(neighbours, logits.shape[1])
+    target = torch.zeros_like(logits).scatter_(1, logits.topk(neighbours, dim=1).indices, (1 - own) / neighbours)
+    target[:, 0] = own
+    if harder is not None:
+        logits = torch.cat([logits, torch.einsum("bd,bhd->bh", query, harder) / temperature], dim=1)
+    return -(target * logits.log_softmax(dim=1)[:, : target.shape[1]]).sum(dim=1).mean()
+
+
+def hard_negatives(query: Tensor, queue: Tensor, labelled: Tensor, *, mixed: int, kept: int) -> Tensor:
+    """NCL's generated negatives, ``(B, kept, D)``: of mixtures of negatives in the queue and labelled features, those
+    that are most like the query.
+
+    ``mixed`` negatives a query, the least similar ones, are mixed with each of the rounds of ``labelled``
+    ``(rounds, mixed, D)`` at 1 : 2 and at 2 : 1, and scaled to length 1.
+    """
+    negatives = queue[(query @ queue.T).topk(min(mixed, len(queue)), dim=1, largest=False).indices][:, None]
+    partner = F.normalize(labelled, dim=2)[None, :, : negatives.shape[2]]
+    mixtures = [F.normalize((a * negatives + (3 - a) * partner) / 3, dim=3).flatten(1, 2) for a in (1, 2)]
+    candidates = torch.cat(mixtures, dim=1)
+    nearest = torch.einsum("bd,bhd->bh", query, candidates).topk(min(kept, candidates.shape[1]), dim=1).indices
+    return candidates.gather(1, nearest[:, :, None].expand(-1, -1, candidates.shape[2]))
+
+
 def pairwise_bce(p: Tensor, q: Tensor, same: Tensor) -> Tensor:
     """Binary cross-entropy over all ordered pairs, i = j included: Eq. (4) with P_ij = <p_i, q_j>.
 
@@ -62,6 +144,11 @@ def cross_entropy(logits: Tensor, labels: Tensor, class_mean: bool = False) -> T
     """Cross-entropy, Eq. (1) and (5); ``class_mean`` divides by the number of classes as the paper prints it."""
     loss = F.cross_entropy(logits, labels)
     return loss / logits.shape[1] if class_mean else loss
+
+
+def unit_rows(features: Tensor) -> Tensor:
+    """Each image's features scaled to length 1: ``(B, D)``."""
+    return F.normalize(features, dim=1)
 
 
 def unit_vector(batch: Tensor) -> Tensor:

@@ -7,16 +7,20 @@ computed in vain, and which heads it trains, so that a head without a gradient d
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Self
 
 from torch import Tensor
 
 from hoarfrost.errors import require
 from hoarfrost.losses import functional as F
 
-Need = Literal["second view", "teacher", "replay"]
-Head = Literal["joint", "novel"]
+Need = Literal["second view", "teacher", "replay", "old head", "targets", "ensemble", "queue", "auxiliary"]
+Head = Literal["joint", "novel", "auxiliary"]
+
+
+MIXES = 5
+"""how often NCL mixes each negative"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +29,12 @@ class LossInputs:
 
     known: int
     """classes before this step; the teacher knows just these"""
+    labelled: int
+    """classes of stage one"""
     features: Tensor
-    """(B, D), first view"""
+    """(B, D) of the backbone, first view"""
+    features_second: Tensor | None = None
+    """(B, D), second view"""
     joint: Tensor
     """(B, C) logits of the joint head, first view"""
     labels: Tensor | None = None
@@ -43,6 +51,18 @@ class LossInputs:
     """(R, C) logits of the joint head on replayed features"""
     replay_labels: Tensor | None = None
     """(R,) class ids of the replayed features"""
+    replay_more: Tensor | None = None
+    """(M, D) further features of remembered classes, to mix with others"""
+    old_head: Tensor | None = None
+    """(B, known) logits of the previous model's joint head on the features of this one, first view"""
+    auxiliary: Tensor | None = None
+    """(B, n) logits of the auxiliary head on this step's residual features, first view"""
+    targets: Tensor | None = None
+    """(B, n) class probabilities that these images were given earlier, sharpened"""
+    ensemble: Tensor | None = None
+    """(B, n) class probabilities of these images, averaged over earlier epochs"""
+    queue: Tensor | None = None
+    """(K, D) features of earlier images, of length 1"""
 
 
 def present(tensor: Tensor | None, name: str) -> Tensor:
@@ -57,19 +77,39 @@ class Term(ABC):
     """One summand of the objective: ``weight * r(epoch; ramp) * loss``. A weight of 0 leaves it out altogether."""
 
     kind: ClassVar[str]
-    needs: ClassVar[frozenset[Need]] = frozenset()
     trains: ClassVar[frozenset[Head]] = frozenset()
+    counted_in_epochs: ClassVar[tuple[str, ...]] = ("ramp", "start")
 
     weight: float = 1.0
     ramp: int = 0
     """epochs over which the weight rises; 0 for none"""
+    start: int = 0
+    """the epoch from which it takes part"""
 
     def __post_init__(self) -> None:
-        for name in ("weight", "ramp"):
-            require(getattr(self, name) >= 0, f"{name} of {self.kind} must not be below 0, as {getattr(self, name)} is")
-        for name in ("top_k", "per_class", "temperature"):
+        for name in ("weight", "ramp", "start", "warm_up", "momentum", "threshold", "negatives", "own"):
+            value = getattr(self, name, 0)
+            require(value >= 0, f"{name} of {self.kind} must not be below 0, as {value} is")
+        for name in ("top_k", "per_class", "temperature", "update", "positives", "size", "mixed", "kept"):
             value = getattr(self, name, 1)
             require(value > 0, f"{name} of {self.kind} must be above 0, not {value}")
+        for name in ("momentum", "own", "threshold"):
+            value = getattr(self, name, 0)
+            require(value < 1, f"{name} of {self.kind} must be below 1, not {value}")
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What it looks at, beside the first view's features and logits."""
+        return frozenset()
+
+    def weight_at(self, epoch: int) -> float:
+        """The weight in a 0-based epoch."""
+        return self.weight * F.sigmoid_rampup(epoch - self.start, self.ramp) if epoch >= self.start else 0.0
+
+    def stretched(self, scale: float) -> Self:
+        """The same for a course that is so many times as long."""
+        counts = {name: getattr(self, name) for name in self.counted_in_epochs}
+        return replace(self, **{name: count and max(1, round(count * scale)) for name, count in counts.items()})
 
     @abstractmethod
     def loss(self, inputs: LossInputs) -> Tensor:
@@ -92,19 +132,30 @@ class CrossEntropy(Term):
 
 @dataclass(frozen=True, kw_only=True)
 class Pairwise(Term):
-    """The novel head puts images with the same strongest features together, Eq. (3) and (4)."""
+    """The novel head puts images with like features together, Eq. (3) and (4)."""
 
     kind: ClassVar[str] = "pairwise"
-    needs: ClassVar[frozenset[Need]] = frozenset({"second view"})
     trains: ClassVar[frozenset[Head]] = frozenset({"novel"})
 
     top_k: int = 5
     similarity: Literal["softmax", "logistic"] = "softmax"
+    pairs: Literal["rank", "cosine"] = "rank"
+    """the same strongest features (AutoNovel, FRoST), or a cosine above ``threshold`` (NCL)"""
+    threshold: float = 0.95
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Both views."""
+        return frozenset({"second view"})
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """Pairs come from the first view's features, without a gradient."""
         first, second = present(inputs.novel, "novel"), present(inputs.novel_second, "novel_second")
-        same = F.rank_statistics(inputs.features.detach(), self.top_k)
+        features = inputs.features.detach()
+        if self.pairs == "cosine":
+            same = F.cosine_pairs(features, self.threshold)
+        else:
+            same = F.rank_statistics(features, self.top_k)
         # Deviation: the paper prints the logistic form; the public code has the softmax one.
         if self.similarity == "logistic":
             return F.pairwise_bce_logistic(first, second, same)
@@ -116,8 +167,12 @@ class Consistency(Term):
     """The novel head says the same of two views of an image, Eq. (7)."""
 
     kind: ClassVar[str] = "consistency"
-    needs: ClassVar[frozenset[Need]] = frozenset({"second view"})
     trains: ClassVar[frozenset[Head]] = frozenset({"novel"})
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Both views."""
+        return frozenset({"second view"})
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """The gradient goes through both views."""
@@ -145,7 +200,6 @@ class Replay(Term):
     """The joint head rehearses earlier classes on features drawn from their stored statistics, Eq. (10)."""
 
     kind: ClassVar[str] = "replay"
-    needs: ClassVar[frozenset[Need]] = frozenset({"replay"})
     trains: ClassVar[frozenset[Head]] = frozenset({"joint"})
 
     # Deviation: one spread for all, and every class in each step, are the public code's; the paper has the others.
@@ -155,12 +209,20 @@ class Replay(Term):
     """one standard deviation for all classes, their mean (public code), or each class's own (paper)"""
     sampling: Literal["every", "random"] = "every"
     """every class equally often in each step (public code), or classes drawn at random (paper)"""
+    over: Literal["all", "earlier", "labelled"] = "all"
+    """the logits that compete: of all classes, of those before this step, or of stage one's, which alone come then"""
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Features of remembered classes."""
+        return frozenset({"replay"})
 
     def loss(self, inputs: LossInputs) -> Tensor:
-        """Over all classes; nothing reaches the backbone."""
-        return F.cross_entropy(
-            present(inputs.replay_joint, "replay_joint"), present(inputs.replay_labels, "replay_labels")
-        )
+        """Nothing reaches the backbone."""
+        logits = present(inputs.replay_joint, "replay_joint")
+        if self.over != "all":
+            logits = logits[:, : inputs.known if self.over == "earlier" else inputs.labelled]
+        return F.cross_entropy(logits, present(inputs.replay_labels, "replay_labels"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,10 +230,14 @@ class FeatureDistillation(Term):
     """The features stay near those of the previous model, Eq. (11), so that what is replayed stays true."""
 
     kind: ClassVar[str] = "feature-distillation"
-    needs: ClassVar[frozenset[Need]] = frozenset({"teacher"})
 
     # Deviation: the paper prints the distance of samples; the public code has that of batches.
     form: Literal["batch", "sample"] = "batch"
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The previous model."""
+        return frozenset({"teacher"})
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """First view."""
@@ -183,7 +249,6 @@ class LogitDistillation(Term):
     """Learning without Forgetting: the joint head's old logits stay near the previous model's, Eq. (2)."""
 
     kind: ClassVar[str] = "logit-distillation"
-    needs: ClassVar[frozenset[Need]] = frozenset({"teacher"})
     trains: ClassVar[frozenset[Head]] = frozenset({"joint"})
 
     temperature: float = 2.0
@@ -191,8 +256,156 @@ class LogitDistillation(Term):
     class_mean: bool = False
     """divide by the number of old classes, as the paper prints it"""
 
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The previous model."""
+        return frozenset({"teacher"})
+
     def loss(self, inputs: LossInputs) -> Tensor:
         """First view, the classes that the teacher knows."""
         teacher = present(inputs.teacher_joint, "teacher_joint")
         loss = F.logit_distillation(inputs.joint[:, : inputs.known], teacher, self.temperature, self.form)
         return loss / inputs.known if self.class_mean else loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class OldHeadDistillation(Term):
+    """ResTune's way not to forget: stage one's head, left as it is, says the same of the features as before."""
+
+    kind: ClassVar[str] = "old-head-distillation"
+
+    temperature: float = 2.0
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The previous model, and its head on the features of this one."""
+        return frozenset({"teacher", "old head"})
+
+    def loss(self, inputs: LossInputs) -> Tensor:
+        """First view, the classes of stage one."""
+        now, before = present(inputs.old_head, "old_head"), present(inputs.teacher_joint, "teacher_joint")
+        labelled = inputs.labelled
+        return F.logit_distillation(now[:, :labelled], before[:, :labelled], self.temperature, "softmax")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clustering(Term):
+    """Deep embedded clustering, as in DTC and ResTune: every image moves to what it was taken for, only surer.
+
+    The novel head starts from k-means of the features. Targets are renewed after every ``update`` epochs.
+    """
+
+    kind: ClassVar[str] = "clustering"
+    trains: ClassVar[frozenset[Head]] = frozenset({"novel"})
+    counted_in_epochs: ClassVar[tuple[str, ...]] = ("ramp", "start", "update", "warm_up")
+
+    update: int = 5
+    warm_up: int = 0
+    """first epochs in which the targets stay those of the start; at their end they are renewed"""
+    momentum: float = 0.0
+    """0: targets from the current probabilities; above: from their average over the epochs (DTC's TEP)"""
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """A target for each image."""
+        return frozenset({"targets"})
+
+    def renews(self, epoch: int) -> bool:
+        """Whether the targets are renewed after a 0-based epoch."""
+        since = epoch + 1 - self.warm_up
+        return since >= 0 and since % self.update == 0
+
+    def loss(self, inputs: LossInputs) -> Tensor:
+        """First view."""
+        return F.cluster_divergence(present(inputs.novel, "novel"), present(inputs.targets, "targets"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterConsistency(Term):
+    """DTC and ResTune: cluster probabilities agree between two views (PI), or with their past average (TE)."""
+
+    kind: ClassVar[str] = "cluster-consistency"
+    trains: ClassVar[frozenset[Head]] = frozenset({"novel"})
+
+    target: Literal["view", "ensemble"] = "view"
+    momentum: float = 0.6
+    """of the average"""
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """A second view, or the average."""
+        return frozenset({"second view"} if self.target == "view" else {"ensemble"})
+
+    def loss(self, inputs: LossInputs) -> Tensor:
+        """Mean squared difference."""
+        first = present(inputs.novel, "novel").softmax(dim=1)
+        if self.target == "view":
+            return F.consistency(first, present(inputs.novel_second, "novel_second").softmax(dim=1))
+        return F.consistency(first, present(inputs.ensemble, "ensemble"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtremePairs(Term):
+    """ResTune: the auxiliary head puts together what the old head finds most alike, and apart what least so."""
+
+    kind: ClassVar[str] = "extreme-pairs"
+    trains: ClassVar[frozenset[Head]] = frozenset({"auxiliary"})
+
+    positives: int = 10
+    negatives: int = 10
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The auxiliary head."""
+        return frozenset({"auxiliary"})
+
+    def loss(self, inputs: LossInputs) -> Tensor:
+        """First view; the pairs have no gradient."""
+        similar = inputs.joint[:, : inputs.labelled].detach().softmax(dim=1)
+        pairs = F.extreme_pairs(similar, self.positives, self.negatives)
+        return F.signed_pairwise_bce(present(inputs.auxiliary, "auxiliary").softmax(dim=1), pairs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrast(Term):
+    """NCL: an image's features are like those of its second view, and of its neighbours among earlier images."""
+
+    kind: ClassVar[str] = "contrast"
+
+    size: int = 2000
+    """of the queue"""
+    temperature: float = 0.05
+    own: float = 0.2
+    """the second view's part of the target; the neighbours share the rest"""
+    hard_negatives: bool = False
+    """whether negatives are mixed with features of labelled classes, which the replay term has to draw"""
+    mixed: int = 400
+    """negatives a query that are mixed; 50 where five classes are new"""
+    kept: int = 400
+    """mixtures a query, the hardest"""
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """A second view, the queue, and what negatives are mixed with."""
+        needs: set[Need] = {"second view", "queue"}
+        return frozenset(needs | {"replay"} if self.hard_negatives else needs)
+
+    def loss(self, inputs: LossInputs) -> Tensor:
+        """The gradient goes through the first view."""
+        query = F.unit_rows(inputs.features)
+        key = F.unit_rows(present(inputs.features_second, "features_second").detach())
+        queue, novel = present(inputs.queue, "queue"), present(inputs.novel, "novel").shape[1]
+        harder = None
+        if self.hard_negatives:
+            more = present(inputs.replay_more, "replay_more")
+            labelled = more.view(MIXES, self.mixed, more.shape[1])
+            harder = F.hard_negatives(query.detach(), queue, labelled, mixed=self.mixed, kept=self.kept)
+        return F.neighbour_contrast(
+            query,
+            key,
+            queue,
+            temperature=self.temperature,
+            own=self.own,
+            neighbours=max(1, self.size // (2 * novel)),
+            harder=harder,
+        )

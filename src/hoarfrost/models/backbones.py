@@ -79,32 +79,51 @@ class Shape:
         return ("stem", *(f"stage{number}" for number in range(1, len(self.widths) + 1)))
 
 
+def build_stage(shape: Shape, number: int) -> nn.Sequential:
+    """The blocks of a 1-based stage; each but the first halves the image."""
+    width, inputs = shape.widths[number - 1], shape.widths[max(number - 2, 0)]
+    first = BasicBlock(inputs, width, 1 if number == 1 else 2)
+    return nn.Sequential(first, *(BasicBlock(width, width, 1) for _ in range(shape.blocks - 1)))
+
+
 class Backbone(nn.Module):
     """A stem and stages, named ``stem``, ``stage1``, ``stage2`` ...; the features are the last stage's average."""
 
     def __init__(self, shape: Shape, channels: int) -> None:
         super().__init__()
+        self.shape = shape
         first = shape.widths[0]
         stride = shape.stem_stride
         stem = Conv(channels, first, 2 + stride, stride=stride)
         self.stem = nn.Sequential(stem, BatchNorm(first), nn.ReLU(inplace=True))
-        stages: OrderedDict[str, nn.Module] = OrderedDict()
-        inputs = first
-        for number, width in enumerate(shape.widths, start=1):
-            blocks = []
-            for block in range(shape.blocks):
-                stride = 2 if block == 0 and number > 1 else 1
-                blocks.append(BasicBlock(inputs, width, stride))
-                inputs = width
-            stages[f"stage{number}"] = nn.Sequential(*blocks)
-        self.stages = nn.Sequential(stages)
-        self.features = inputs
+        numbers = range(1, len(shape.widths) + 1)
+        self.stages = nn.Sequential(OrderedDict((f"stage{number}", build_stage(shape, number)) for number in numbers))
+        self.features = shape.widths[-1]
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, C, H, W)`` to ``(B, features)``, never negative."""
-        out: Tensor = self.stages(self.stem(x))
+        return self.pooled(self.stages(self.stem(x)))
+
+    def trunk(self, x: Tensor) -> Tensor:
+        """All but the last stage."""
+        out: Tensor = self.stem(x)
+        for stage in list(self.stages)[:-1]:
+            out = stage(out)
+        return out
+
+    @property
+    def last(self) -> nn.Module:
+        """The last stage."""
+        return self.stages[-1]
+
+    def pooled(self, maps: Tensor) -> Tensor:
+        """``(B, features, H, W)`` to ``(B, features)``."""
         # In single precision also under autocast: features are compared with each other and kept as statistics.
-        return out.mean(dim=(2, 3), dtype=torch.float32)
+        return maps.mean(dim=(2, 3), dtype=torch.float32)
+
+    def another_last(self) -> nn.Module:
+        """A stage like the last one, as PyTorch initialises it."""
+        return build_stage(self.shape, len(self.shape.widths))
 
     def part(self, name: str) -> nn.Module:
         """The stem or a stage by its name."""

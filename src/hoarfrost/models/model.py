@@ -89,7 +89,8 @@ class Model:
         cls, content: Mapping[str, Any], weights: Mapping[str, Tensor], prototypes: Mapping[str, Tensor]
     ) -> Model:
         config = from_json(Config, content["config"])
-        network = Network(build_backbone(content["backbone"], content["channels"]), content["heads"]["known"])
+        backbone = build_backbone(content["backbone"], content["channels"])
+        network = Network(backbone, content["heads"]["known"], config.method.design)
         for novel in content["heads"]["novel"]:
             network = grow(network, novel)
         expected = network.state_dict()

@@ -3,21 +3,71 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from hoarfrost.losses.functional import student_t_logits
 from hoarfrost.models.backbones import Backbone
 
 
-class Network(nn.Module):
-    """``joint`` classifies everything seen so far; ``novel[t]`` only the classes that step t + 1 discovered."""
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """What a method builds on the backbone, and what decides in the end."""
 
-    def __init__(self, backbone: Backbone, classes: int) -> None:
+    novel: Literal["linear", "centres", "joint"] = "linear"
+    """a step's novel head: a linear layer; a linear layer and centres in its output; or none, in whose place stand the
+    joint head's own logits of the step's classes"""
+    residual: bool = False
+    """whether a step adds a second last stage beside the backbone's, and an auxiliary head on it"""
+    readout: Literal["joint", "logits", "probabilities", "means"] = "joint"
+    """what decides: the joint head; the labelled classes' logits beside those of every step's novel head, or beside the
+    novel heads' probabilities; or the nearest class mean, from the stored statistics"""
+
+    @property
+    def concatenates(self) -> bool:
+        """Whether heads that do not know each other decide together."""
+        return self.readout in ("logits", "probabilities")
+
+
+class Centres(nn.Module):
+    """A linear layer and centres in its output: an image belongs to those that it comes near to.
+
+    The logits are -log(1 + distance^2), so that their softmax is Student's t of DTC and ResTune.
+    """
+
+    def __init__(self, features: int, clusters: int) -> None:
         super().__init__()
-        self.backbone = backbone
+        self.linear = nn.Linear(features, clusters)
+        self.centres = nn.Parameter(torch.randn(clusters, clusters))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """``(B, D)`` to ``(B, clusters)``."""
+        return student_t_logits(self.linear(features), self.centres)
+
+
+class Network(nn.Module):
+    """``joint`` classifies everything seen so far; the novel head of a step only the classes that it discovered.
+
+    Features are those of the backbone and, behind them, those of each step's residual branch.
+    """
+
+    def __init__(self, backbone: Backbone, classes: int, design: Design | None = None) -> None:
+        super().__init__()
+        self.backbone, self.design = backbone, design or Design()
         self.joint = nn.Linear(backbone.features, classes)
         self.novel = nn.ModuleList()
+        self.auxiliary = nn.ModuleList()
+        self.branches = nn.ModuleList()
+        self.novel_per_step: tuple[int, ...] = ()
+        """how many classes each discovery step added"""
+
+    @property
+    def steps(self) -> int:
+        """The number of discoveries."""
+        return len(self.novel_per_step)
 
     @property
     def classes(self) -> int:
@@ -25,19 +75,93 @@ class Network(nn.Module):
         return self.joint.out_features
 
     @property
-    def novel_per_step(self) -> tuple[int, ...]:
-        """How many classes each discovery step added."""
-        return tuple(head.out_features for head in self.novel if isinstance(head, nn.Linear))
-
-    @property
     def known(self) -> int:
         """The classes of stage one."""
         return self.classes - sum(self.novel_per_step)
 
+    @property
+    def width(self) -> int:
+        """The number of features, residual ones included."""
+        return self.backbone.features * (1 + len(self.branches))
+
     def forward(self, images: Tensor) -> Tensor:
-        """Normalised images ``(B, C, H, W)`` to features ``(B, D)``; the heads are applied to those."""
-        features: Tensor = self.backbone(images)
-        return features
+        """Normalised images ``(B, C, H, W)`` to features ``(B, width)``; the heads are applied to those."""
+        if not len(self.branches):
+            features: Tensor = self.backbone(images)
+            return features
+        shared = self.backbone.trunk(images)
+        return torch.cat([self.backbone.pooled(stage(shared)) for stage in (self.backbone.last, *self.branches)], dim=1)
+
+    def basic(self, features: Tensor) -> Tensor:
+        """The backbone's own features, ``(B, D)``."""
+        return features[:, : self.backbone.features]
+
+    def residual(self, features: Tensor, step: int) -> Tensor:
+        """Those of a step's branch, ``(B, D)``."""
+        size = self.backbone.features
+        return features[:, (step + 1) * size : (step + 2) * size]
+
+    def joint_logits(self, features: Tensor) -> Tensor:
+        """``(B, C)`` of all classes."""
+        logits: Tensor = self.joint(self.basic(features))
+        return logits
+
+    def novel_logits(self, features: Tensor, step: int = -1) -> Tensor:
+        """``(B, n)`` of a step's classes, the newest step's unless told."""
+        step %= self.steps
+        if self.design.novel == "joint":
+            first = self.known + sum(self.novel_per_step[:step])
+            return self.joint_logits(features)[:, first : first + self.novel_per_step[step]]
+        seen = self.basic(features)
+        if self.design.residual:
+            seen = seen + self.residual(features, step)
+        logits: Tensor = self.novel[step](seen)
+        return logits
+
+    def auxiliary_logits(self, features: Tensor) -> Tensor:
+        """``(B, n)`` of the newest auxiliary head."""
+        logits: Tensor = self.auxiliary[-1](self.residual(features, self.steps - 1))
+        return logits
+
+    def decide(self, features: Tensor) -> Tensor:
+        """``(B, C)``: the strongest is what an image is taken for."""
+        joint = self.joint_logits(features)
+        if not self.design.concatenates:
+            return joint
+        novel = [self.novel_logits(features, step) for step in range(self.steps)]
+        if self.design.readout == "probabilities":
+            # Deviation: raw logits beside probabilities, as the authors of ResTune concatenate; one hardly ever sees
+            # a new class through it. ``calibrated`` in metrics.json has probabilities on both sides.
+            novel = [logits.softmax(dim=1) for logits in novel]
+        return torch.cat([joint[:, : self.known], *novel], dim=1)
+
+    def calibrated(self, features: Tensor) -> Tensor:
+        """``(B, C)``: like the concatenation of ``decide``, with the probabilities of each head by itself."""
+        novel = [self.novel_logits(features, step) for step in range(self.steps)]
+        heads = [self.joint_logits(features)[:, : self.known], *novel]
+        return torch.cat([logits.softmax(dim=1) for logits in heads], dim=1)
+
+    def weight_norms(self) -> Tensor:
+        """``(C,)``: the length of each deciding row of weights."""
+        rows = [self.joint.weight]
+        if self.design.concatenates:
+            heads = [head.linear if isinstance(head, Centres) else head for head in self.novel]
+            rows = [self.joint.weight[: self.known], *(head.weight for head in heads if isinstance(head, nn.Linear))]
+        norms: Tensor = torch.linalg.vector_norm(torch.cat(rows).detach(), dim=1)
+        return norms
+
+
+def set_nearest(head: nn.Linear, means: Tensor, seen: Tensor | None = None) -> None:
+    """Makes a linear head choose the nearest of the means ``(C, D)``; never one that was not ``seen``, ``(C,)``.
+
+    |x - m|^2 is smallest where 2 <m, x> - |m|^2 is largest.
+    """
+    bias = -means.square().sum(dim=1)
+    if seen is not None:
+        bias = torch.where(seen, bias, torch.finfo(bias.dtype).min)
+    with torch.no_grad():
+        head.weight.copy_(2 * means)
+        head.bias.copy_(bias)
 
 
 def placed(network: Network, device: torch.device) -> Network:
@@ -50,15 +174,23 @@ def grow(network: Network, novel: int) -> Network:
     """A copy with room for ``novel`` more classes; the network itself is left as it is, to teach.
 
     The joint head keeps its rows; new rows start as PyTorch initialises them, with biases of the smallest old bias
-    minus 1, so that at first hardly an image is taken for a new class. The new novel head starts at random.
+    minus 1, so that at first hardly an image is taken for a new class. What is new starts at random.
     """
     grown = copy.deepcopy(network)
-    old = network.joint
+    old, design = network.joint, network.design
     joint = nn.Linear(old.in_features, old.out_features + novel)
     with torch.no_grad():
         joint.weight[: old.out_features] = old.weight.cpu()
         joint.bias[: old.out_features] = old.bias.cpu()
         joint.bias[old.out_features :] = old.bias.min().cpu() - 1
-    grown.joint = joint.to(old.weight.device)
-    grown.novel.append(nn.Linear(old.in_features, novel).to(old.weight.device))
+    device = old.weight.device
+    grown.joint = joint.to(device)
+    grown.novel_per_step = (*network.novel_per_step, novel)
+    if design.novel == "linear":
+        grown.novel.append(nn.Linear(old.in_features, novel).to(device))
+    elif design.novel == "centres":
+        grown.novel.append(Centres(old.in_features, novel).to(device))
+    if design.residual:
+        grown.branches.append(grown.backbone.another_last().to(device))
+        grown.auxiliary.append(nn.Linear(old.in_features, novel).to(device))
     return grown

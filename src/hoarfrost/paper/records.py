@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from hoarfrost import store
+from hoarfrost.config import Config, from_json, to_json
 from hoarfrost.errors import InputError
 
 
@@ -26,11 +28,11 @@ class Result:
         """Runs of one group differ in their seed."""
         return (self.content["dataset"], self.content["split"], self.content["method"])
 
-    @property
+    @cached_property
     def settings(self) -> dict[str, Any]:
-        """What the run was configured with, images and all, but for the seed."""
+        """What the run was configured with, images and all, but for the seed. Newer settings have their defaults."""
         config: dict[str, Any] = dict(self.content["config"])
-        settings = {**config.pop("learner"), **config}
+        settings = {**to_json(from_json(Config, config.pop("learner"))), **config}
         return {key: value for key, value in settings.items() if key != "seed"}
 
 

@@ -92,8 +92,8 @@ def cluster_names(class_names: Sequence[str], assignment: evaluation.Assignment)
 
 
 def joint_norms(learner: Learner) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """The length of the joint head's weight vector of each class."""
-    norms: np.ndarray[Any, np.dtype[np.float32]] = learner.network.joint.weight.detach().norm(dim=1).cpu().numpy()
+    """The length of the weight vector that decides for each class."""
+    norms: np.ndarray[Any, np.dtype[np.float32]] = learner.network.weight_norms().cpu().numpy()
     return norms
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from hoarfrost.clusters import k_means, principal_components
 from hoarfrost.config import Config, Schedule, override
 from hoarfrost.data.arrays import as_images, encode_labels
 from hoarfrost.data.augment import Augment
@@ -21,17 +22,17 @@ from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser, plain_batches
 from hoarfrost.errors import InputError
-from hoarfrost.losses.terms import Replay
-from hoarfrost.memory import ClassStatistics, Rehearsal, Tally
+from hoarfrost.losses.functional import student_t_logits
+from hoarfrost.memory import ClassStatistics, Tally
 from hoarfrost.methods import get_method
 from hoarfrost.models.backbones import build_backbone, get_shape
 from hoarfrost.models.model import Model
-from hoarfrost.models.network import Network, grow, placed
+from hoarfrost.models.network import Centres, Network, grow, placed, set_nearest
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
-from hoarfrost.seeding import seeded
+from hoarfrost.seeding import derive, seeded
 from hoarfrost.training.loop import Checkpoint, train, unbounded
-from hoarfrost.training.objective import Objective, choose_trained
+from hoarfrost.training.objective import Objective, choose_trained, discovery_objective
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.resolve import check_frozen, resolve
 from hoarfrost.training.runtime import Compile, Runtime
@@ -47,15 +48,17 @@ class Outputs:
     """What the heads say of N images."""
 
     joint: NDArray[np.float32]
-    """(N, C) logits over all classes"""
+    """(N, C) over all classes: the method's readout, which for most is the joint head's logits"""
     novel: tuple[NDArray[np.float32], ...]
     """(N, n_t) logits of each discovery step's novel head"""
     features: NDArray[np.float32] | None
     """(N, D), where asked for"""
+    calibrated: NDArray[np.float32] | None = None
+    """(N, C), where heads are concatenated: the probabilities of each head side by side"""
 
     @property
     def predicted(self) -> NDArray[np.int64]:
-        """(N,) class ids, by the joint head"""
+        """(N,) class ids"""
         return best(self.joint)
 
 
@@ -143,6 +146,10 @@ class Learner:
             if getattr(config, name) != getattr(self.config, name):
                 raise InputError(f"{name} cannot be changed, since the model was built with it: leave it as it is")
         check_frozen(config, config.backbone)
+        if self._model is not None and config.method.design != self.config.method.design:
+            if self.network.steps:
+                raise InputError("method.design cannot be changed after a discovery: leave it as it is")
+            self.network.design = config.method.design
         if config.precision != self.config.precision:
             self.runtime = Runtime(self._device, config.precision, self.runtime.compiled)
         self.config = config
@@ -150,9 +157,11 @@ class Learner:
             self._model = replace(self._model, config=config)
 
     def learn(self, step: Step, *, observer: Observer | None = None, checkpoint: Checkpoint | None = None) -> Learner:
-        """Fits step 0 of a scenario, discovers in a later one."""
+        """Fits step 0 of a scenario, discovers in a later one; the upper bound learns from labels there too."""
         if step.index == 0:
             return self.fit(step.images, observer=observer, checkpoint=checkpoint)
+        if self.config.method.supervised:
+            return self._fit_again(step, observer=observer, checkpoint=checkpoint)
         return self.discover(step.images, step.novel, observer=observer, checkpoint=checkpoint)
 
     def fit(
@@ -170,17 +179,35 @@ class Learner:
         labelled = labelled.fitted(config.image_size)
         assert labelled.labels is not None
         self.config = config
-        classes, terms = len(labelled.class_names), config.method.stage_one
         with seeded(config.seed, "network"):
-            network = Network(build_backbone(config.backbone, labelled.shape[2]), classes)
+            backbone = build_backbone(config.backbone, labelled.shape[2])
+            network = Network(backbone, len(labelled.class_names), config.method.design)
+        self._fit(network, labelled, observer, checkpoint)
+        return self
+
+    def _fit(
+        self, network: Network, labelled: ImageSet, observer: Observer | None, checkpoint: Checkpoint | None
+    ) -> None:
+        """Trains a new network on labelled images of all its classes."""
+        config, terms = self.config, self.config.method.stage_one
         network = placed(network, self.runtime.device)
         choose_trained(network, frozen=(), terms=terms)
         objective = Objective(network, terms=terms, gather=self.runtime.processes.gather)
         self._train(
             objective, labelled, config.fit, augment=config.fit_augment, observer=observer, checkpoint=checkpoint
         )
-        statistics = self._statistics(network, labelled, classes)
+        statistics = self._statistics(network, labelled, network.classes)
         self._model = Model(config, network.eval(), statistics, labelled.class_names)
+
+    def _fit_again(self, step: Step, *, observer: Observer | None, checkpoint: Checkpoint | None) -> Learner:
+        """The upper bound's step: a new network for all classes so far, from labelled images of all of them."""
+        before = self.network
+        with seeded(self.config.seed, "network", step.index):
+            network = Network(build_backbone(self.config.backbone, self.channels), before.known, before.design)
+            for novel in (*before.novel_per_step, step.novel):
+                network = grow(network, novel)
+        assert step.images.labels is not None
+        self._fit(network, step.images.fitted(self.config.image_size or 0), observer, checkpoint)
         return self
 
     def discover(
@@ -188,33 +215,73 @@ class Learner:
     ) -> Learner:
         """One discovery step: finds ``novel`` new classes in images without labels, and keeps the earlier ones."""
         before, config = self.model, self.config
+        if config.method.supervised:
+            raise InputError(f"the method '{config.method.name}' needs the labels of all classes: use hoarfrost run")
         images = self.prepare(unlabelled).without_labels()
         novel = check_novel(novel, len(images))
-        teacher, terms = before.network.requires_grad_(False), config.method.active
-        with seeded(config.seed, "grow", len(teacher.novel) + 1):
+        teacher, terms, step = before.network.requires_grad_(False), config.method.active, before.network.steps + 1
+        with seeded(config.seed, "grow", step):
             student = placed(grow(teacher, novel), self.runtime.device)
-        choose_trained(student, frozen=config.method.frozen, terms=terms)
-        replay = next((term for term in terms if isinstance(term, Replay)), None)
-        objective = Objective(
-            student,
-            terms=terms,
-            teacher=teacher,
-            rehearsal=None if replay is None else Rehearsal(before.statistics, replay, self.runtime.device),
-            views_together=config.views == "together",
-            gather=self.runtime.processes.gather,
-        )
-        self._train(
-            objective,
-            images,
-            config.discover,
-            augment=config.discover_augment,
-            observer=observer,
-            checkpoint=checkpoint,
-        )
+        start = self._start(student, teacher, images) if config.method.start == "k-means" else None
+        if terms:
+            choose_trained(student, frozen=config.method.frozen, terms=terms)
+            objective = self._objective(student, before, images, start)
+            self._train(
+                objective,
+                images,
+                config.discover,
+                augment=config.discover_augment,
+                observer=observer,
+                checkpoint=checkpoint,
+            )
         statistics = before.statistics.extended(self._statistics(student, images, novel))
+        if config.method.design.readout == "means":
+            set_nearest(student.joint, statistics.mean, statistics.count > 0)
         names = before.class_names + new_names(before.class_names, novel)
         self._model = Model(config, student.eval(), statistics, names)
         return self
+
+    def _start(self, student: Network, teacher: Network, images: ImageSet) -> Tensor:
+        """Lets the newest novel head begin with k-means of the teacher's features; gives the clusters' probabilities.
+
+        A head with centres gets those of the principal components; its linear layer stays random. A linear head gets
+        those of the features themselves.
+        """
+        novel, seed = student.novel_per_step[-1], derive(self.config.seed, "k-means", student.steps)
+        features = self.outputs(images, teacher, features=True).features
+        assert features is not None
+        features = features[:, : teacher.backbone.features]
+        head = student.novel[-1]
+        points = principal_components(features, novel) if isinstance(head, Centres) else features
+        centres = self.runtime.processes.first(lambda: k_means(points, novel, seed))
+        first = torch.from_numpy(np.asarray(centres, dtype=np.float32))
+        if isinstance(head, Centres):
+            with torch.no_grad():
+                head.centres.copy_(first)
+        elif isinstance(head, nn.Linear):
+            set_nearest(head, first)
+        return student_t_logits(torch.from_numpy(points.astype(np.float32)), first).softmax(dim=1)
+
+    def _objective(self, student: Network, before: Model, images: ImageSet, start: Tensor | None) -> Objective:
+        """What a discovery minimises."""
+
+        def assign() -> Tensor:
+            novel = self.outputs(images, student).novel[-1]
+            return torch.from_numpy(novel).to(self.runtime.device).softmax(dim=1)
+
+        with seeded(self.config.seed, "memory", student.steps):
+            return discovery_objective(
+                student,
+                before.network,
+                before.statistics,
+                self.config.method.active,
+                images=len(images),
+                device=self.runtime.device,
+                start=start,
+                assign=assign,
+                views_together=self.config.views == "together",
+                gather=self.runtime.processes.gather,
+            )
 
     @torch.no_grad()
     def outputs(self, images: Images, network: Network | None = None, *, features: bool = False) -> Outputs:
@@ -224,12 +291,14 @@ class Learner:
         """
         network = network or self.network
         prepared = self.prepare(images)
-        joint, novel, kept = [], [], []
+        joint, novel, kept, calibrated = [], [], [], []
         for extracted in self._features(prepared, network):
-            joint.append(network.joint(extracted))
-            novel.append([head(extracted) for head in network.novel])
+            joint.append(network.decide(extracted))
+            novel.append([network.novel_logits(extracted, step) for step in range(network.steps)])
             if features:
                 kept.append(extracted)
+            if network.design.concatenates:
+                calibrated.append(network.calibrated(extracted))
 
         def whole(parts: Sequence[Tensor]) -> NDArray[np.float32]:
             rows: NDArray[np.float32] = (
@@ -241,6 +310,7 @@ class Learner:
             joint=whole(joint),
             novel=tuple(whole(parts) for parts in zip(*novel, strict=True)),
             features=whole(kept) if features else None,
+            calibrated=whole(calibrated) if calibrated else None,
         )
 
     @torch.no_grad()
@@ -248,7 +318,7 @@ class Learner:
         """Features of this process's images, batch by batch; at least one batch, be it empty."""
         device, mine = self.runtime.device, self.runtime.processes.part_of(len(images))
         if not len(mine):
-            yield torch.zeros(0, network.backbone.features, device=device)
+            yield torch.zeros(0, network.width, device=device)
             return
         was_training = network.training
         network.eval()
@@ -337,7 +407,7 @@ class Learner:
             schedule,
             runtime=self.runtime,
             seed=self.config.seed,
-            stage=len(objective.student.novel),
+            stage=objective.student.steps,
             observer=observer or Observer(),
             checkpoint=checkpoint,
         )
@@ -352,15 +422,16 @@ class Learner:
         """Of the images' classes, or without labels of those that the newest novel head takes them for."""
         device = self.runtime.device
         tally = Tally(classes, network.backbone.features, device)
-        labels = None if images.labels is None else images.labels[self.runtime.processes.part_of(len(images))]
-        given = None if labels is None else torch.from_numpy(labels).to(device)
+        part = self.runtime.processes.part_of(len(images))
+        given = None if images.labels is None else torch.from_numpy(images.labels[part]).to(device)
         start = 0
         for features in self._features(images, network):
             rows = slice(start, start := start + len(features))
-            tally.add(features, network.novel[-1](features).argmax(dim=1) if given is None else given[rows])
+            labels = network.novel_logits(features).argmax(dim=1) if given is None else given[rows]
+            tally.add(network.basic(features), labels)
         statistics = self.runtime.processes.gather_tally(tally).statistics()
         if not (statistics.mean.isfinite().all() and statistics.variance.isfinite().all()):
-            stage = len(network.novel)
+            stage = network.steps
             raise unbounded(stage, self.config.discover if stage else self.config.fit)
         return statistics
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from hoarfrost.config import Schedule
 from hoarfrost.data.sources import ImageSource
 from hoarfrost.errors import InputError
-from hoarfrost.models.network import Network
 from hoarfrost.seeding import derive
 from hoarfrost.training.objective import Objective
 from hoarfrost.training.observers import Entry, Observer
@@ -47,7 +46,7 @@ def train(
     if not trained:
         raise InputError("nothing is left to train: leave a part of the backbone or a head out of what is frozen")
     optimizer = build_optimizer(trained.values(), schedule, runtime.device)
-    done = _restore(objective.student, optimizer, trained, checkpoint)
+    done = _restore(objective, optimizer, trained, checkpoint)
     stepper = Stepper(objective, source, optimizer, runtime=runtime, steps=(schedule.epochs - done) * len(source))
     objective.train()
     observer.stage_started(stage, epochs=schedule.epochs, batches=len(source), done=done)
@@ -62,6 +61,7 @@ def train(
                     stepper(picked)
                     observer.batch_done()
             runtime.processes.average_buffers(objective.student)
+            objective.epoch_done(epoch)
             norm = torch.nn.utils.get_total_norm(parameter.detach() for parameter in trained.values())
             *values, size = torch.cat([stepper.sums, norm[None]]).tolist()  # the epoch's only wait for the device
             entry = {"stage": stage, "epoch": epoch, **_entry(objective, source, values)}
@@ -72,7 +72,7 @@ def train(
             objective.train()
             now = time.perf_counter()
             if checkpoint is not None and now - saved >= runtime.save_after(took) and runtime.processes.is_first:
-                checkpoint.save(epoch + 1, _state(objective.student, optimizer, trained))
+                checkpoint.save(epoch + 1, _state(objective, optimizer, trained))
                 saved = time.perf_counter()
                 took = saved - now
     optimizer.zero_grad(set_to_none=True)
@@ -121,9 +121,10 @@ def _entry(objective: Objective, source: ImageSource, sums: list[float]) -> Entr
 
 
 def _state(
-    student: Network, optimizer: torch.optim.Optimizer, trained: dict[str, torch.nn.Parameter]
+    objective: Objective, optimizer: torch.optim.Optimizer, trained: dict[str, torch.nn.Parameter]
 ) -> dict[str, Tensor]:
-    tensors = {f"network.{name}": tensor for name, tensor in student.state_dict().items()}
+    tensors = {f"network.{name}": tensor for name, tensor in objective.student.state_dict().items()}
+    tensors |= {f"memory.{name}": tensor for name, tensor in objective.memories.state_dict().items()}
     for name, parameter in trained.items():
         buffer = optimizer.state[parameter].get("momentum_buffer")
         if buffer is not None:  # none with a momentum of 0
@@ -132,7 +133,7 @@ def _state(
 
 
 def _restore(
-    student: Network,
+    objective: Objective,
     optimizer: torch.optim.Optimizer,
     trained: dict[str, torch.nn.Parameter],
     checkpoint: Checkpoint | None,
@@ -142,7 +143,8 @@ def _restore(
     if saved is None:
         return 0
     epochs, tensors = saved
-    student.load_state_dict({k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")})
+    for prefix, part in (("network.", objective.student), ("memory.", objective.memories)):
+        part.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
     for name, parameter in trained.items():
         if f"momentum.{name}" in tensors:
             # In the parameter's own memory format, as the optimiser would have made it.

@@ -7,36 +7,39 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from hoarfrost.losses.functional import sigmoid_rampup
-from hoarfrost.losses.terms import LossInputs, Term
-from hoarfrost.memory import Rehearsal
+from hoarfrost.losses.terms import LossInputs, Replay, Term
+from hoarfrost.memory import ClassStatistics, Memory, Rehearsal, memories, to_mix
 from hoarfrost.models.network import Network
 
 Replayed = tuple[Tensor, Tensor]
-"""features (R, D) of remembered classes, and their class ids (R,)"""
+"""features (R + more, D) of remembered classes, and the class ids (R,) of the first"""
 
 
 def choose_trained(network: Network, *, frozen: Sequence[str], terms: Sequence[Term]) -> None:
     """Sets which parameters get a gradient: not the frozen parts, and only heads that some term trains.
 
-    What gets none is kept from the optimiser, since weight decay would shrink it. Of the novel heads only the newest is
-    ever trained.
+    What gets none is kept from the optimiser, since weight decay would shrink it. Of the novel heads and the residual
+    branches only the newest is ever trained.
     """
     network.requires_grad_(False)
     network.backbone.requires_grad_(True)
     for name in frozen:
         network.backbone.part(name).requires_grad_(False)
     heads = {head for term in terms for head in term.trains}
-    network.joint.requires_grad_("joint" in heads)
-    if len(network.novel):
-        network.novel[-1].requires_grad_("novel" in heads)
+    by_joint = network.design.novel == "joint" and "novel" in heads and network.steps > 0
+    network.joint.requires_grad_("joint" in heads or by_joint)
+    for name, parts in (("novel", network.novel), ("auxiliary", network.auxiliary)):
+        if len(parts):
+            parts[-1].requires_grad_(name in heads)
+    if len(network.branches):
+        network.branches[-1].requires_grad_(True)
 
 
 class Objective(nn.Module):
     """The weighted sum of the terms, as a module, so that precision and several devices wrap it as a whole.
 
     Where several processes share a batch, ``gather`` brings their features together: the heads and the terms then see
-    the whole batch in each process.
+    the whole batch in each process. ``assign`` gives the student's cluster probabilities of all images, as they are.
     """
 
     def __init__(
@@ -46,6 +49,8 @@ class Objective(nn.Module):
         terms: Sequence[Term],
         teacher: Network | None = None,
         rehearsal: Rehearsal | None = None,
+        remembered: Sequence[Memory] = (),
+        assign: Callable[[], Tensor] | None = None,
         views_together: bool = True,
         gather: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
@@ -55,6 +60,8 @@ class Objective(nn.Module):
         self.terms = tuple(term for term in terms if term.weight != 0)
         self.views_together = views_together
         self.gather = gather
+        self.remembered, self.assign = tuple(remembered), assign
+        self.memories = nn.ModuleList(remembered)
         self.needs = frozenset(need for term in self.terms for need in term.needs)
         self.rehearsal = rehearsal if "replay" in self.needs else None
         # The ramps live in a tensor, so that a new epoch changes a value and no code.
@@ -80,16 +87,26 @@ class Objective(nn.Module):
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the weights of a 0-based epoch."""
-        ramped = [term.weight * sigmoid_rampup(epoch, term.ramp) for term in self.terms]
-        self.weights.copy_(torch.tensor(ramped))
+        self.weights.copy_(torch.tensor([term.weight_at(epoch) for term in self.terms]))
+
+    def epoch_done(self, epoch: int) -> None:
+        """Lets the memories look back at a 0-based epoch."""
+        if self.assign is not None:
+            for memory in self.remembered:
+                memory.epoch_done(epoch, self.assign)
 
     def draw(self, generator: torch.Generator) -> Replayed | None:
         """The features that a step rehearses; the same in every process."""
         return None if self.rehearsal is None else self.rehearsal.draw(generator)
 
-    def forward(self, images: Tensor, labels: Tensor | None, replayed: Replayed | None) -> tuple[Tensor, Tensor]:
-        """``(views x B, C, H, W)`` to the loss and to the statistics with the labels hit, ``(1 + terms + 1,)``."""
-        inputs = self.inputs(images, labels, replayed)
+    def forward(
+        self, images: Tensor, labels: Tensor | None, replayed: Replayed | None, rows: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """``(views x B, C, H, W)`` to the loss and to the statistics with the labels hit, ``(1 + terms + 1,)``.
+
+        ``rows`` are the indices of the whole batch's images, for memories.
+        """
+        inputs = self.inputs(images, labels, replayed, rows)
         # The heads and the losses are cheap and sensitive: they stay in single precision.
         with torch.autocast(images.device.type, enabled=False):
             losses = torch.stack([term.loss(inputs) for term in self.terms])
@@ -98,42 +115,91 @@ class Objective(nn.Module):
                 hits = total.new_zeros(())
                 if labels is not None:
                     hits = (inputs.joint.argmax(dim=1) == labels).sum()
+                if rows is not None:
+                    for memory in self.remembered:
+                        memory.note(rows, inputs)
                 return total, torch.cat([total[None], losses, hits[None]])
 
-    def inputs(self, images: Tensor, labels: Tensor | None, replayed: Replayed | None) -> LossInputs:
+    def inputs(
+        self, images: Tensor, labels: Tensor | None, replayed: Replayed | None, rows: Tensor | None = None
+    ) -> LossInputs:
         """Runs the networks, as far as the terms need them."""
-        student, views = self.student, images.chunk(self.views)
+        student, teacher, views = self.student, self.teacher, images.chunk(self.views)
         if self.views_together:
             features = list(student(images).float().chunk(self.views))
         else:
             features = [student(view).float() for view in views]
-        teacher_features = teacher_joint = replay_joint = replay_labels = novel = novel_second = None
-        if self.teacher is not None and "teacher" in self.needs:
+        taught = None
+        if teacher is not None and "teacher" in self.needs:
             with torch.no_grad():
-                teacher_features = self.teacher(views[0]).float()
+                taught = teacher(views[0]).float()
         if self.gather is not None:
             features = [self.gather(view) for view in features]
-            teacher_features = None if teacher_features is None else self.gather(teacher_features)
+            taught = None if taught is None else self.gather(taught)
+        two = self.views > 1
+        given: dict[str, Tensor | None] = {}
         with torch.autocast(images.device.type, enabled=False):
-            if len(student.novel):
-                novel = student.novel[-1](features[0])
-                novel_second = student.novel[-1](features[1]) if self.views > 1 else None
-            if self.teacher is not None and teacher_features is not None:
+            if student.steps:
+                given["novel"] = student.novel_logits(features[0])
+                given["novel_second"] = student.novel_logits(features[1]) if two else None
+            if "auxiliary" in self.needs:
+                given["auxiliary"] = student.auxiliary_logits(features[0])
+            if teacher is not None and taught is not None:
                 with torch.no_grad():
-                    teacher_joint = self.teacher.joint(teacher_features)
+                    given["teacher_features"] = teacher.basic(taught)
+                    given["teacher_joint"] = teacher.joint_logits(taught)
+                if "old head" in self.needs:
+                    given["old_head"] = teacher.joint_logits(features[0])
             if replayed is not None:
-                replay, replay_labels = replayed
-                replay_joint = student.joint(replay)
-            joint = student.joint(features[0])
+                drawn, given["replay_labels"] = replayed
+                rehearsed = len(replayed[1])
+                given["replay_joint"], given["replay_more"] = student.joint(drawn[:rehearsed]), drawn[rehearsed:]
+            if rows is not None:
+                for memory in self.remembered:
+                    given |= memory.given(rows)
+            joint = student.joint_logits(features[0])
         return LossInputs(
-            known=student.classes - (student.novel_per_step[-1] if len(student.novel) else 0),
-            features=features[0],
+            known=student.classes - (student.novel_per_step[-1] if student.steps else 0),
+            labelled=student.known,
+            features=student.basic(features[0]),
+            features_second=student.basic(features[1]) if two else None,
             joint=joint,
             labels=labels,
-            novel=novel,
-            novel_second=novel_second,
-            teacher_features=teacher_features,
-            teacher_joint=teacher_joint,
-            replay_joint=replay_joint,
-            replay_labels=replay_labels,
+            **given,
         )
+
+
+def discovery_objective(
+    student: Network,
+    teacher: Network,
+    statistics: ClassStatistics,
+    terms: Sequence[Term],
+    *,
+    images: int,
+    device: torch.device,
+    start: Tensor | None = None,
+    assign: Callable[[], Tensor] | None = None,
+    views_together: bool = True,
+    gather: Callable[[Tensor], Tensor] | None = None,
+) -> Objective:
+    """What a discovery in so many images minimises, with all that its terms remember.
+
+    ``start`` are the first cluster probabilities of the images, for terms that cluster.
+    """
+    rehearsal = None
+    replay = next((term for term in terms if isinstance(term, Replay)), None)
+    if replay is not None:
+        rehearsed = statistics.first(student.known) if replay.over == "labelled" else statistics
+        rehearsal = Rehearsal(rehearsed, replay, device, more=to_mix(terms))
+    novel, width = student.novel_per_step[-1], student.backbone.features
+    objective = Objective(
+        student,
+        terms=terms,
+        teacher=teacher,
+        rehearsal=rehearsal,
+        remembered=memories(terms, images=images, novel=novel, width=width, start=start),
+        assign=assign,
+        views_together=views_together,
+        gather=gather,
+    )
+    return objective.to(device)

@@ -39,7 +39,7 @@ class Pass(nn.Module):
         """The loss and the statistics."""
         batch = self.source.batch(picked, drawn)
         with self.runtime.autocast():
-            outcome: tuple[Tensor, Tensor] = self.objective(batch.images, batch.labels, replayed)
+            outcome: tuple[Tensor, Tensor] = self.objective(batch.images, batch.labels, replayed, picked[0])
         return outcome
 
 

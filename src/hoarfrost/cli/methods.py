@@ -1,0 +1,41 @@
+"""``hoarfrost methods``: what can be chosen with ``--method``."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from hoarfrost.cli import options
+
+SUMMARY = "the methods, with one line and the paper of each"
+DESCRIPTION = "List the methods that --method of other commands takes."
+EXAMPLE = "example: hoarfrost methods --json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``methods``."""
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object on standard output, nothing else there"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Prints them, by paper."""
+    from hoarfrost.methods import METHODS
+
+    content = {
+        name: {
+            "summary": method.summary,
+            "paper": method.paper,
+            "terms": [term.kind for term in method.active],
+            "frozen": list(method.frozen),
+            "design": asdict(method.design),
+        }
+        for name, method in METHODS.items()
+    }
+    width, lines = max(map(len, METHODS)), list[str]()
+    for paper in dict.fromkeys(method.paper for method in METHODS.values()):
+        lines += ["", paper] if lines else [paper]
+        own = (method for method in METHODS.values() if method.paper == paper)
+        lines += [f"  {method.name:{width}}  {method.summary}" for method in own]
+    return options.answer(args, content, "\n".join(lines))

@@ -1,0 +1,42 @@
+"""Clusters of features before anything is learned of them: principal components and k-means."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating[Any]]
+
+STARTS = 20
+"""of k-means, of which the best is taken"""
+
+
+def principal_components(features: Floats, count: int) -> Floats:
+    """The features ``(N, D)`` along their ``count`` strongest directions, centred, not whitened: ``(N, count)``.
+
+    Where there are fewer directions than that, the others are 0. The sign of a direction is such that its largest
+    weight is positive.
+    """
+    centred = features.astype(np.float64) - features.mean(axis=0, dtype=np.float64)
+    _, vectors = np.linalg.eigh(centred.T @ centred)
+    strongest = vectors[:, ::-1][:, :count]
+    largest = np.abs(strongest).argmax(axis=0)
+    strongest = strongest * np.sign(strongest[largest, np.arange(strongest.shape[1])])
+    found = np.zeros((len(features), count))
+    found[:, : strongest.shape[1]] = centred @ strongest
+    return found
+
+
+def k_means(features: Floats, clusters: int, seed: int) -> Floats:
+    """The centres ``(clusters, D)`` of the best of several k-means; the same for the same seed."""
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different images than clusters
+        found = KMeans(clusters, n_init=STARTS, random_state=seed % 2**32).fit(features.astype(np.float64))
+    centres: Floats = found.cluster_centers_
+    return centres

@@ -1,0 +1,180 @@
+"""Losses as plain loops over numbers, written from their equations, and a batch to try them on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hoarfrost.losses.terms import LossInputs
+
+Row = list[float]
+Rows = list[Row]
+
+LABELLED, KNOWN, NOVEL, IMAGES, FEATURES, REPLAYED, QUEUE, MIXED = 2, 3, 2, 6, 8, 5, 12, 4
+
+
+def example(seed: int = 0, images: int = IMAGES) -> LossInputs:
+    """A batch in the second step of a discovery."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    return LossInputs(
+        known=KNOWN,
+        labelled=LABELLED,
+        features=random(images, FEATURES),
+        features_second=random(images, FEATURES),
+        joint=random(images, KNOWN + NOVEL),
+        labels=torch.arange(images) * 3 % (KNOWN + NOVEL),
+        novel=random(images, NOVEL),
+        novel_second=random(images, NOVEL),
+        teacher_features=random(images, FEATURES),
+        teacher_joint=random(images, KNOWN),
+        replay_joint=random(REPLAYED, KNOWN + NOVEL),
+        replay_labels=torch.arange(REPLAYED) % LABELLED,
+        replay_more=random(5 * MIXED, FEATURES).detach(),
+        old_head=random(images, KNOWN),
+        auxiliary=random(images, NOVEL),
+        targets=random(images, NOVEL).detach().softmax(dim=1),
+        ensemble=random(images, NOVEL).detach().softmax(dim=1),
+        queue=torch.tensor([unit(row) for row in rows(random(QUEUE, FEATURES))], dtype=torch.float64),
+    )
+
+
+def without(inputs: LossInputs, *names: str) -> LossInputs:
+    nothing: dict[str, Any] = dict.fromkeys(names)
+    return replace(inputs, **nothing)
+
+
+def rows(tensor: Tensor | None) -> Rows:
+    assert tensor is not None
+    result: Rows = tensor.tolist()
+    return result
+
+
+def mean(values: Row) -> float:
+    return sum(values) / len(values)
+
+
+def dot(a: Row, b: Row) -> float:
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def unit(row: Row) -> Row:
+    length = math.sqrt(dot(row, row))
+    return [value / length for value in row]
+
+
+def softmax(row: Row) -> Row:
+    total = sum(math.exp(value) for value in row)
+    return [math.exp(value) / total for value in row]
+
+
+def top(row: Row, k: int) -> set[int]:
+    """Indices of the k largest values; between equal ones the lower index."""
+    return set(sorted(range(len(row)), key=lambda index: (-row[index], index))[:k])
+
+
+def bottom(row: Row, k: int) -> set[int]:
+    return top([-value for value in row], k)
+
+
+def distillation(student: Rows, teacher: Rows, temperature: float) -> float:
+    losses = []
+    for s, t in zip(student, teacher, strict=True):
+        now, before = (softmax([value / temperature for value in row]) for row in (s, t))
+        losses.append(-sum(b * math.log(n) for n, b in zip(now, before, strict=True)))
+    return mean(losses)
+
+
+def extreme_pairs(probabilities: Rows, positives: int, negatives: int) -> Rows:
+    """ResTune: 1 for the most similar, then -1 for the least similar, then 1 for the image itself."""
+    result = []
+    for i, p in enumerate(probabilities):
+        similar = [dot(p, q) for q in probabilities]
+        row = [0.0] * len(similar)
+        for j in top(similar, positives):
+            row[j] = 1.0
+        for j in bottom(similar, negatives):
+            row[j] = -1.0
+        row[i] = 1.0
+        result.append(row)
+    return result
+
+
+def signed_pairwise_bce(p: Rows, pairs: Rows) -> float:
+    losses = []
+    for i in range(len(p)):
+        for j in range(len(p)):
+            together = dot(p[i], p[j])
+            if pairs[i][j] == 1:
+                losses.append(-math.log(together + 1e-7))
+            elif pairs[i][j] == -1:
+                losses.append(-math.log(1 - together + 1e-7))
+            else:
+                losses.append(0.0)
+    return mean(losses)
+
+
+def student_t(points: Rows, centres: Rows) -> Rows:
+    """DTC: the probability of a cluster falls with 1 + distance^2."""
+    result = []
+    for point in points:
+        near = [1 / (1 + math.dist(point, centre) ** 2) for centre in centres]
+        result.append([value / sum(near) for value in near])
+    return result
+
+
+def sharpened(q: Rows) -> Rows:
+    """DTC: p_ik is proportional to q_ik^2 / sum_i q_ik."""
+    sizes = [sum(row[k] for row in q) for k in range(len(q[0]))]
+    result = []
+    for row in q:
+        weighted = [value * value / size for value, size in zip(row, sizes, strict=True)]
+        result.append([value / sum(weighted) for value in weighted])
+    return result
+
+
+def mean_divergence(target: Rows, q: Rows) -> float:
+    """KL(target || q) as a mean over all entries; 0 log 0 is 0."""
+    entries = [(t, s) for row, other in zip(target, q, strict=True) for t, s in zip(row, other, strict=True)]
+    return mean([t * math.log(t / s) if t > 0 else 0.0 for t, s in entries])
+
+
+def neighbour_contrast(
+    query: Rows, key: Rows, queue: Rows, *, temperature: float, own: float, neighbours: int, harder: list[Rows]
+) -> float:
+    """NCL: the strongest of 1 + K logits share 1 - own, then the first gets own; harder negatives have no target."""
+    losses = []
+    for q, k, hard in zip(query, key, harder, strict=True):
+        logits = [dot(q, other) / temperature for other in (k, *queue)]
+        target = [0.0] * len(logits)
+        for j in top(logits, neighbours):
+            target[j] = (1 - own) / neighbours
+        target[0] = own
+        logits += [dot(q, other) / temperature for other in hard]
+        target += [0.0] * len(hard)
+        losses.append(-sum(t * math.log(p) for t, p in zip(target, softmax(logits), strict=True)))
+    return mean(losses)
+
+
+def hard_negatives(query: Rows, queue: Rows, labelled: list[Rows], mixed: int, kept: int) -> list[Rows]:
+    """NCL: the least similar of the queue, mixed at 1 : 2 and 2 : 1 with labelled features; the most similar of all."""
+    result = []
+    for q in query:
+        similar = [dot(q, other) for other in queue]
+        negatives = sorted(bottom(similar, mixed), key=lambda j: similar[j])
+        candidates = []
+        for partners in labelled:
+            for j, partner in zip(negatives, partners, strict=False):
+                for share in (1 / 3, 2 / 3):
+                    pairs = zip(queue[j], unit(partner), strict=True)
+                    candidates.append(unit([share * a + (1 - share) * b for a, b in pairs]))
+        chosen = top([dot(q, candidate) for candidate in candidates], kept)
+        result.append([candidates[j] for j in chosen])
+    return result

@@ -1,0 +1,212 @@
+"""The terms of DTC, ResTune and NCL against plain loops over the images of a batch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from hoarfrost.losses.terms import (
+    ClusterConsistency,
+    Clustering,
+    Contrast,
+    ExtremePairs,
+    LossInputs,
+    OldHeadDistillation,
+    Pairwise,
+)
+
+from . import naive
+from .naive import FEATURES, IMAGES, LABELLED, MIXED, NOVEL, QUEUE, Rows, dot, example, mean, rows, softmax, unit
+
+SEEDS = range(3)
+
+
+def probabilities(logits: Tensor | None) -> Rows:
+    return [softmax(row) for row in rows(logits)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_pairwise_by_cosine(seed: int) -> None:
+    inputs = example(seed)
+    alike = inputs.features.detach()[[0, 0, 1, 1, 2, 3]] + 0.3 * inputs.features.detach()
+    inputs = replace(inputs, features=alike)
+    first, second, units = (
+        probabilities(inputs.novel),
+        probabilities(inputs.novel_second),
+        [unit(row) for row in rows(alike)],
+    )
+    losses, together = [], 0
+    for i in range(IMAGES):
+        for j in range(IMAGES):
+            same = dot(units[i], units[j]) > 0.8
+            together += same
+            product = dot(first[i], second[j])
+            losses.append(-math.log((product if same else 1 - product) + 1e-7))
+    assert IMAGES < together < IMAGES**2
+    assert Pairwise(pairs="cosine", threshold=0.8).loss(inputs).item() == pytest.approx(mean(losses), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_old_head_distillation_is_of_the_labelled_classes(seed: int) -> None:
+    inputs = example(seed)
+    now, before = ([row[:LABELLED] for row in rows(part)] for part in (inputs.old_head, inputs.teacher_joint))
+    expected = naive.distillation(now, before, 2.0)
+    assert OldHeadDistillation().loss(inputs).item() == pytest.approx(expected, rel=1e-9)
+    expected = naive.distillation(now, before, 3.0)
+    assert OldHeadDistillation(temperature=3.0).loss(inputs).item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_old_head_distillation_moves_the_features_and_no_head() -> None:
+    inputs = example()
+    frozen = torch.linspace(-1, 1, FEATURES * 3, dtype=torch.float64).view(FEATURES, 3)
+    term = OldHeadDistillation()
+    torch.autograd.backward(term.loss(replace(inputs, old_head=inputs.features @ frozen)))
+    assert inputs.features.grad is not None
+    assert inputs.features.grad.any(dim=1).all()
+    assert inputs.joint.grad is None
+    assert term.trains == frozenset()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_clustering(seed: int) -> None:
+    inputs = example(seed)
+    expected = naive.mean_divergence(rows(inputs.targets), probabilities(inputs.novel))
+    assert Clustering().loss(inputs).item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_clustering_of_points_and_centres_is_that_of_their_distances() -> None:
+    points, centres = example(1).features.detach(), example(2).features.detach()[:NOVEL]
+    distances = [[math.dist(point, centre) for centre in rows(centres)] for point in rows(points)]
+    logits = torch.tensor([[-math.log(1 + d * d) for d in row] for row in distances], dtype=torch.float64)
+    q = naive.student_t(rows(points), rows(centres))
+    target = naive.sharpened(q)
+    inputs = replace(example(), novel=logits, targets=torch.tensor(target, dtype=torch.float64))
+    assert Clustering().loss(inputs).item() == pytest.approx(naive.mean_divergence(target, q), rel=1e-9)
+
+
+@pytest.mark.parametrize("update", [1, 3, 5])
+@pytest.mark.parametrize("warm_up", [0, 1, 4, 10])
+def test_targets_are_renewed_at_the_end_of_the_warm_up_and_every_few_epochs_since(update: int, warm_up: int) -> None:
+    expected = [warm_up - 1] if warm_up else []
+    for epoch in range(30):  # after the warm-up
+        if (epoch + 1) % update == 0:
+            expected.append(warm_up + epoch)
+    term = Clustering(update=update, warm_up=warm_up)
+    assert [epoch for epoch in range(warm_up + 30) if term.renews(epoch)] == expected
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_clusters_agree_between_views(seed: int) -> None:
+    inputs = example(seed)
+    first, second = probabilities(inputs.novel), probabilities(inputs.novel_second)
+    squares = [(first[i][c] - second[i][c]) ** 2 for i in range(IMAGES) for c in range(NOVEL)]
+    assert ClusterConsistency().loss(inputs).item() == pytest.approx(mean(squares), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_clusters_agree_with_their_average(seed: int) -> None:
+    inputs = example(seed)
+    now, average = probabilities(inputs.novel), rows(inputs.ensemble)
+    squares = [(now[i][c] - average[i][c]) ** 2 for i in range(IMAGES) for c in range(NOVEL)]
+    assert ClusterConsistency(target="ensemble").loss(inputs).item() == pytest.approx(mean(squares), rel=1e-9)
+
+
+def test_both_views_move_but_not_the_second_towards_an_average() -> None:
+    inputs = example()
+    assert inputs.novel is not None
+    assert inputs.novel_second is not None
+    torch.autograd.backward(ClusterConsistency(target="ensemble").loss(inputs))
+    assert inputs.novel.grad is not None
+    assert inputs.novel_second.grad is None
+    torch.autograd.backward(ClusterConsistency().loss(inputs))
+    assert inputs.novel_second.grad is not None
+
+
+@pytest.mark.parametrize("images", [1, 6, 15, 30])  # fewer than the 10 and 10 pairs of an image, and more
+def test_extreme_pairs_are_those_of_the_labelled_classes(images: int) -> None:
+    inputs = example(images, images)
+    similar = [softmax(row[:LABELLED]) for row in rows(inputs.joint)]
+    pairs = naive.extreme_pairs(similar, 10, 10)
+    expected = naive.signed_pairwise_bce(probabilities(inputs.auxiliary), pairs)
+    assert ExtremePairs().loss(inputs).item() == pytest.approx(expected, rel=1e-9)
+
+
+def contrast(inputs: LossInputs, neighbours: int, harder: list[Rows]) -> float:
+    query, key = ([unit(row) for row in rows(part)] for part in (inputs.features, inputs.features_second))
+    queue = rows(inputs.queue)
+    return naive.neighbour_contrast(query, key, queue, temperature=0.05, own=0.2, neighbours=neighbours, harder=harder)
+
+
+@pytest.mark.parametrize("images", [1, 6, 9])
+def test_contrast(images: int) -> None:
+    inputs = example(images, images)
+    expected = contrast(inputs, QUEUE // (2 * NOVEL), [[]] * images)
+    assert Contrast(size=QUEUE).loss(inputs).item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_contrast_with_a_short_queue_has_one_neighbour() -> None:
+    inputs = example()
+    assert inputs.queue is not None
+    inputs = replace(inputs, queue=inputs.queue[:3])
+    expected = contrast(inputs, 1, [[]] * IMAGES)
+    assert Contrast(size=3).loss(inputs).item() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("kept", [1, 7, 100])  # of the 40 mixtures of an image
+@pytest.mark.parametrize("seed", SEEDS)
+def test_contrast_with_hard_negatives(seed: int, kept: int) -> None:
+    inputs = example(seed)
+    more, query = rows(inputs.replay_more), [unit(row) for row in rows(inputs.features)]
+    labelled = [more[MIXED * i : MIXED * (i + 1)] for i in range(5)]
+    harder = naive.hard_negatives(query, rows(inputs.queue), labelled, MIXED, kept)
+    term = Contrast(size=QUEUE, hard_negatives=True, mixed=MIXED, kept=kept)
+    expected = contrast(inputs, QUEUE // (2 * NOVEL), harder)
+    assert term.loss(inputs).item() == pytest.approx(expected, rel=1e-9)
+    assert expected > contrast(inputs, QUEUE // (2 * NOVEL), [[]] * IMAGES)
+
+
+@pytest.mark.parametrize("hard_negatives", [False, True])
+def test_contrast_moves_the_first_view_alone(hard_negatives: bool) -> None:
+    inputs = example()
+    term = Contrast(size=QUEUE, hard_negatives=hard_negatives, mixed=MIXED, kept=3)
+    torch.autograd.backward(term.loss(inputs))
+    assert inputs.features.grad is not None
+    assert inputs.features.grad.any(dim=1).all()
+    assert inputs.features_second is not None
+    assert inputs.features_second.grad is None
+
+
+def test_the_length_of_features_does_not_matter_to_contrast() -> None:
+    inputs = example()
+    assert inputs.features_second is not None
+    longer = replace(inputs, features=7 * inputs.features, features_second=3 * inputs.features_second)
+    assert Contrast(size=QUEUE).loss(longer).item() == pytest.approx(Contrast(size=QUEUE).loss(inputs).item(), rel=1e-9)
+
+
+def test_a_single_new_class_is_a_sure_one() -> None:
+    inputs = example()
+    one = torch.ones(IMAGES, 1, dtype=torch.float64)
+    logits = inputs.features.detach()[:, :1]
+    inputs = replace(inputs, novel=logits, novel_second=-logits, targets=one, ensemble=one, auxiliary=logits)
+    assert Clustering().loss(inputs).item() == 0
+    assert ClusterConsistency().loss(inputs).item() == 0
+    assert ClusterConsistency(target="ensemble").loss(inputs).item() == 0
+    pairs = naive.extreme_pairs([softmax(row[:LABELLED]) for row in rows(inputs.joint)], 2, 1)
+    apart = sum(row.count(-1.0) for row in pairs)
+    expected = -apart * math.log(1e-7) / IMAGES**2
+    assert apart > 0
+    assert ExtremePairs(positives=2, negatives=1).loss(inputs).item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_usual_values_are_the_published_ones() -> None:
+    contrast = Contrast()
+    assert (contrast.size, contrast.temperature, contrast.own) == (2000, 0.05, 0.2)
+    assert (contrast.hard_negatives, contrast.mixed, contrast.kept) == (False, 400, 400)
+    assert (Pairwise().pairs, Pairwise().threshold) == ("rank", 0.95)
+    assert (ExtremePairs().positives, ExtremePairs().negatives) == (10, 10)
+    assert (OldHeadDistillation().temperature, ClusterConsistency().momentum) == (2.0, 0.6)
+    assert all(type(term).weight == 1.0 for term in (contrast, Clustering(), ClusterConsistency(), ExtremePairs()))

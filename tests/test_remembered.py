@@ -1,0 +1,114 @@
+"""What a discovery remembers of its own images: targets, averages and the queue, against plain loops."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from hoarfrost.losses.functional import sharpened
+from hoarfrost.losses.terms import ClusterConsistency, Clustering, Contrast, LossInputs, Pairwise, Replay
+from hoarfrost.memory import ClassStatistics, Ensemble, Queue, Rehearsal, Targets, memories, to_mix
+
+IMAGES, NOVEL = 7, 3
+
+
+def probabilities(seed: int) -> Tensor:
+    return torch.randn(IMAGES, NOVEL, generator=torch.Generator().manual_seed(seed)).softmax(dim=1)
+
+
+def inputs(features: Tensor, novel: Tensor) -> LossInputs:
+    return LossInputs(known=2, labelled=2, features=features, joint=torch.zeros(len(features), 5), novel=novel)
+
+
+def never() -> Tensor:
+    raise AssertionError("nobody asked for the probabilities of all images")
+
+
+def test_targets_are_renewed_after_so_many_epochs_and_not_before() -> None:
+    targets = Targets(Clustering(update=3), probabilities(0))
+    rows = torch.tensor([4, 0])
+    first = sharpened(probabilities(0))
+    for epoch in range(2):
+        targets.epoch_done(epoch, never)
+        assert torch.equal(targets.given(rows)["targets"], first[rows])
+    targets.epoch_done(2, lambda: probabilities(1))
+    assert torch.allclose(targets.given(rows)["targets"], sharpened(probabilities(1))[rows])
+    targets.epoch_done(3, never)
+
+
+def test_after_the_warm_up_targets_are_renewed_whatever_the_interval() -> None:
+    targets = Targets(Clustering(update=5, warm_up=2), probabilities(0))
+    targets.epoch_done(0, never)
+    targets.epoch_done(1, lambda: probabilities(1))
+    assert torch.allclose(targets.targets, sharpened(probabilities(1)))
+    for epoch in range(2, 6):
+        targets.epoch_done(epoch, never)
+    targets.epoch_done(6, lambda: probabilities(2))
+    assert torch.allclose(targets.targets, sharpened(probabilities(2)))
+
+
+@pytest.mark.parametrize("warm_up", [0, 2])
+def test_targets_of_an_average_weigh_late_epochs_most(warm_up: int) -> None:
+    momentum = 0.6
+    targets = Targets(Clustering(update=2, warm_up=warm_up, momentum=momentum), probabilities(0))
+    for epoch in range(warm_up):
+        targets.epoch_done(epoch, lambda: probabilities(9))
+    seen = [probabilities(seed) for seed in range(4)]
+    for number, now in enumerate(seen):
+        targets.epoch_done(warm_up + number, lambda now=now: now)  # type: ignore[misc]
+    weights = [(1 - momentum) * momentum ** (3 - number) for number in range(4)]
+    average = sum(weight * now for weight, now in zip(weights, seen, strict=True))
+    assert isinstance(average, Tensor)
+    assert torch.allclose(targets.targets, sharpened(average / sum(weights)), atol=1e-6)
+
+
+@pytest.mark.parametrize("start", [0, 2])
+def test_an_ensemble_averages_what_training_saw_since_the_term_takes_part(start: int) -> None:
+    ensemble = Ensemble(ClusterConsistency(target="ensemble", start=start), IMAGES, NOVEL)
+    rows, average = torch.arange(IMAGES), torch.zeros(IMAGES, NOVEL)
+    for epoch in range(start):
+        ensemble.note(rows, inputs(torch.zeros(IMAGES, 2), torch.randn(IMAGES, NOVEL)))
+        ensemble.epoch_done(epoch, never)
+    assert not ensemble.given(rows)["ensemble"].any()  # as in DTC's first epoch
+    for number in range(3):
+        logits = torch.randn(IMAGES, NOVEL, generator=torch.Generator().manual_seed(number))
+        for batch in (rows[:4], rows[4:]):
+            ensemble.note(batch, inputs(torch.zeros(len(batch), 2), logits[batch]))
+        ensemble.epoch_done(start + number, never)
+        average = 0.6 * average + 0.4 * logits.softmax(dim=1)
+        assert torch.allclose(ensemble.given(rows)["ensemble"], average / (1 - 0.6 ** (number + 1)))
+
+
+@pytest.mark.parametrize("batch", [3, 5, 12])
+def test_a_queue_has_the_latest_images_whatever_the_batch(batch: int) -> None:
+    size, width = 5, 4
+    queue = Queue(Contrast(size=size), width)
+    assert queue.features.abs().max() <= (3 / width) ** 0.5
+    came: list[list[float]] = []
+    for seed in range(4):
+        features = torch.randn(batch, width, generator=torch.Generator().manual_seed(seed))
+        before = queue.given(torch.zeros(0))["queue"]
+        kept = before.clone()
+        queue.note(torch.zeros(0), inputs(features, torch.zeros(batch, NOVEL)))
+        assert torch.equal(before, kept)  # what the loss looks at does not change under it
+        came += [(row / row.norm()).tolist() for row in features]
+    latest = sorted(came[-size:])
+    assert torch.allclose(torch.tensor(sorted(queue.features.tolist())), torch.tensor(latest), atol=1e-6)
+
+
+def test_a_method_remembers_what_its_terms_need_and_no_more() -> None:
+    terms = (Clustering(), ClusterConsistency(), ClusterConsistency(target="ensemble"), Contrast(), Pairwise())
+    found = memories(terms, images=IMAGES, novel=NOVEL, width=4, start=probabilities(0))
+    assert [type(memory) for memory in found] == [Targets, Ensemble, Queue]
+    assert memories((Pairwise(), Replay()), images=IMAGES, novel=NOVEL, width=4, start=None) == []
+
+
+def test_features_to_mix_are_drawn_beside_those_to_rehearse() -> None:
+    statistics = ClassStatistics.of(torch.rand(30, 4), torch.arange(30) % 3, 3)
+    contrast = Contrast(hard_negatives=True, mixed=6)
+    assert to_mix((Replay(), Contrast(mixed=6))) == 0
+    rehearsal = Rehearsal(statistics, Replay(per_class=2), torch.device("cpu"), more=to_mix((Replay(), contrast)))
+    features, classes = rehearsal.draw(torch.Generator().manual_seed(0))
+    assert classes.tolist() == [0, 0, 1, 1, 2, 2]
+    assert features.shape == (6 + 30, 4)
