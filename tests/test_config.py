@@ -8,6 +8,7 @@ import pytest
 from hoarfrost.config import Config, Schedule, from_json, override, parse_setting, to_json
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
 from hoarfrost.errors import InputError
+from hoarfrost.losses.terms import Clustering, Replay
 from hoarfrost.methods import METHODS
 from hoarfrost.recipes import RECIPES
 
@@ -54,6 +55,11 @@ def test_override_reaches_terms_by_their_kinds() -> None:
         ("precision", "fp16", "did you mean"),
         ("fit", 3, "fit must be an object"),
         ("method.name", "dtc", "choose another one with --method"),
+        ("method.course.learning_rate", 0.05, "change discover, as in discover.learning_rate=0.05"),
+        ("method.design.readout", "logit", "did you mean 'logits'"),
+        ("discover.warm_up", -1, "warm_up must not be below 0"),
+        ("discover.warm_up_rate", 0, "warm_up_rate must be above 0"),
+        ("method.terms.pairwise.threshold", 1.0, "threshold of pairwise must be below 1"),
         ("fit.momentum", 1.5, "momentum must be from 0 to below 1"),
         ("std", [0.5], "mean and std"),
         ("discover.learning_rate", float("nan"), "discover.learning_rate must be a number"),
@@ -93,3 +99,62 @@ def test_a_recipe_does_not_bring_back_a_term_that_a_method_leaves_out() -> None:
     weights = {term.kind: term.weight for term in config.method.terms}
     assert weights["self-training"] == 0
     assert weights["consistency"] == 50
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "message"),
+    [
+        ("ncl", {"method.terms.contrast.hard_negatives": True}, "hard negatives are mixed from features of labelled"),
+        ("dtc", {"method.design.novel": "linear"}, "method.terms.clustering needs method.start=k-means"),
+        ("dtc", {"method.start": "random"}, "method.terms.clustering needs method.start=k-means"),
+        ("restune", {"method.design.residual": False}, "extreme-pairs needs method.design.residual=true"),
+        ("joint", {"method.start": "k-means"}, "method.start=k-means needs a novel head"),
+        ("autonovel", {"method.design.novel": "joint"}, "method.design.novel=joint needs method.design.readout=joint"),
+        ("kmeans", {"method.start": "random"}, "needs at least one term"),
+        ("dtc", {"method.terms.clustering.update": 0}, "update of clustering must be above 0"),
+    ],
+)
+def test_what_does_not_fit_together_is_named(method: str, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message.replace(".", r"\.")):
+        override(RECIPES["digits"].config(METHODS[method], seed=0), changes)
+
+
+def test_hard_negatives_are_there_where_labelled_features_are() -> None:
+    config = RECIPES["cifar100"].config(METHODS["ncl"], seed=0)
+    terms = {**to_json(config)["method"]["terms"], "replay": {}}
+    terms["contrast"]["hard_negatives"] = True
+    assert override(config, {"method.terms": terms}).method.active[-1] == Replay()
+
+
+def test_a_method_has_its_own_course_on_each_data_set() -> None:
+    dtc = RECIPES["cifar10"].config(METHODS["dtc"], seed=0)
+    course = dtc.discover
+    assert (course.epochs, course.batch_size, course.drops, course.warm_up) == (110, 128, (50, 70, 90), 10)
+    rates = [course.learning_rate_at(epoch) for epoch in (0, 9, 10, 49, 50, 70, 90)]
+    assert rates == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.025, 0.0125, 0.00625])
+    clustering, consistency = dtc.method.terms
+    assert isinstance(clustering, Clustering)
+    assert (clustering.warm_up, clustering.update, consistency.start, consistency.ramp) == (10, 5, 10, 5)
+    assert RECIPES["cifar100"].config(METHODS["dtc"], seed=0).method.terms[0] == Clustering(update=30, warm_up=10)
+
+    short = RECIPES["digits"].config(METHODS["dtc"], seed=0)  # a fifth of the usual 200 epochs
+    assert (short.discover.epochs, short.discover.warm_up, short.discover.drops) == (22, 2, (10, 14, 18))
+    assert (short.method.terms[1].start, short.method.terms[1].ramp) == (2, 1)
+
+    restune = RECIPES["tiny-imagenet"].config(METHODS["restune"], seed=0).discover
+    assert (restune.epochs, restune.drops, restune.learning_rate) == (100, (), 0.05)
+    for name in ("frost", "autonovel", "ncl", "joint"):
+        for recipe in RECIPES.values():
+            assert recipe.config(METHODS[name], seed=0).discover == recipe.discover
+
+
+def test_a_shortened_course_keeps_its_parts() -> None:
+    config = RECIPES["cifar10"].config(METHODS["dtc"], seed=0).with_discover_epochs(11)
+    clustering, consistency = config.method.terms
+    assert isinstance(clustering, Clustering)
+    assert (config.discover.warm_up, clustering.warm_up, consistency.start, config.discover.drops) == (
+        1,
+        1,
+        1,
+        (5, 7, 9),
+    )

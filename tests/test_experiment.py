@@ -22,7 +22,7 @@ from hoarfrost.config import override
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
 from hoarfrost.experiment import RunConfig, run
-from hoarfrost.methods import FROST
+from hoarfrost.methods import FROST, METHODS
 from hoarfrost.models.network import Network
 from hoarfrost.recipes import RECIPES
 from hoarfrost.scenario import build_scenario
@@ -31,6 +31,8 @@ from hoarfrost.training.observers import Entry, Observer
 from hoarfrost.training.resolve import channel_statistics
 
 from .conftest import TINY
+
+CONCATENATING = ("autonovel", "restune")
 
 
 class Killed(BaseException):
@@ -148,6 +150,35 @@ def test_stage_one_is_trained_once_for_runs_that_share_it(
     log = [json.loads(line) for line in (tmp_path / "shared" / "log.jsonl").read_text().splitlines()]
     assert [(line["stage"], line["epoch"]) for line in log] == [(0, 0), (0, 1), (1, 0), (2, 0)]
     assert {path.name: path.read_bytes() for path in model.iterdir()} == kept, "the shelf is left as it was"
+
+
+@pytest.mark.parametrize("name", ["autonovel", "restune", "joint", "kmeans", "supervised"])
+def test_methods_of_other_designs_share_a_stage_one_and_are_scored_alike(
+    name: str, digits: tuple[ImageSet, ImageSet], tmp_path: Path
+) -> None:
+    shelf, method = tmp_path / "shelf", METHODS[name]
+    run(config_for(), *digits, out=tmp_path / "frost", device="cpu", share=shelf)
+    config = replace(config_for(), learner=override(RECIPES["digits"].config(method, seed=0), TINY))
+    shared = run(config, *digits, out=tmp_path / "shared", device="cpu", share=shelf)
+    assert len(list(shelf.iterdir())) == 1
+    assert scores(shared) == scores(run(config, *digits, out=tmp_path / "own", device="cpu"))
+    for step in shared["steps"]:
+        assert (step["calibrated"] is None) == (step["joint_and_novel"] is not None) == (name not in CONCATENATING)
+        assert len(step["new_by_step_novel"]) == step["index"]
+    assert (tmp_path / "shared" / "report.html").exists()
+
+    learner = Learner.load(tmp_path / "shared" / "model", device="cpu")
+    scenario = build_scenario(*digits, split="4-3-3")
+    test = scenario.truths[-1].test
+    assert test.labels is not None
+    assigned = [step["assignment"] for step in shared["steps"]]
+    cluster = {4 + c: 4 + k for c, k in enumerate(assigned[0])} | {7 + c: 7 + k for c, k in enumerate(assigned[1])}
+    outputs = learner.outputs(test)
+    last = shared["steps"][-1]
+    for key, logits in (("joint", outputs.joint), ("calibrated", outputs.calibrated)):
+        if logits is not None:
+            hits = [cluster.get(t, t) == p for t, p in zip(test.labels.tolist(), logits.argmax(axis=1), strict=True)]
+            assert last[key]["all"] == pytest.approx(100 * sum(hits) / len(hits))
 
 
 @pytest.mark.parametrize("settings", [{"seed": 1}, {"fit.epochs": 1}, {"fit_augment.rotate": 0.1}])

@@ -69,7 +69,9 @@ def both(left: Path, name: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return load_file(left / f"{name}-0.safetensors"), load_file(left / f"{name}-1.safetensors")
 
 
-@pytest.mark.parametrize("name", ["weights", "prototypes", "outputs", "gradients-shared"])
+@pytest.mark.parametrize(
+    "name", ["weights", "prototypes", "outputs", "gradients-shared", "restune", "ncl", "dtc-te", "joint"]
+)
 def test_both_processes_hold_the_same(left: Path, name: str) -> None:
     first, second = both(left, name)
     assert first.keys() == second.keys()

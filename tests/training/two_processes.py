@@ -71,6 +71,12 @@ def main() -> None:
     logits = {"joint": torch.from_numpy(outputs.joint), "features": torch.from_numpy(outputs.features)}
     save_file(logits, out / f"outputs-{rank}.safetensors")
     learner.save(out / "model")
+    for method in ("restune", "ncl", "dtc-te", "joint"):
+        other = Learner(method, device="cpu", settings={**settings, "discover.batch_size": 16})
+        other.fit(images(45, seed=0), [f"class-{n % 3}" for n in range(45)])
+        other.discover(images(37, seed=1), 2)
+        found = {key: tensor.contiguous() for key, tensor in other.network.state_dict().items()}
+        save_file(found, out / f"{method}-{rank}.safetensors")
     one = learner.outputs(ImageSet(images(1, seed=2)))  # fewer images than processes
     assert one.joint.shape == (1, 5)
 
