@@ -13,15 +13,10 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from hoarfrost.paper.plan import Planned, carry_out, launch_here, sharing_gpu
 
 Tried = tuple[int, float, str]
 """novel batch, beta, and the two views in one pass or two"""
@@ -36,22 +31,6 @@ SWEEP_CIFAR10: tuple[Tried, ...] = tuple(itertools.product((64, 128), (0.01,), (
 SWEEP_TWO: tuple[Tried, ...] = ((14, 0.01, "together"), (128, 0.01, "together"))
 
 
-@dataclass(frozen=True)
-class Planned:
-    """One run: its place below --out, and what it is."""
-
-    name: str
-    dataset: str
-    split: str
-    seed: int = 0
-    settings: tuple[str, ...] = ()
-
-    @property
-    def stage_one(self) -> tuple[str, str, int]:
-        """Runs with the same have the same stage one."""
-        return (self.dataset, self.split.split("-")[0], self.seed)
-
-
 def tried(name: str, dataset: str, split: str, settings: tuple[Tried, ...]) -> tuple[Planned, ...]:
     """A run of seed 0 for each of them."""
     return tuple(
@@ -59,8 +38,7 @@ def tried(name: str, dataset: str, split: str, settings: tuple[Tried, ...]) -> t
             f"sweep/{name}-batch{batch}-beta{beta:g}-{views}",
             dataset,
             split,
-            0,
-            (
+            settings=(
                 f"discover.batch_size={batch}",
                 f"method.terms.self-training.weight={beta}",
                 f"views={views}",
@@ -81,68 +59,12 @@ SETS: dict[str, tuple[Planned, ...]] = {
 }
 
 
-def start(run: Planned, args: argparse.Namespace) -> subprocess.Popen[bytes]:
-    out = args.out / run.name
-    out.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "hoarfrost", "run", "--dataset", run.dataset, "--split", run.split]
-    command += ["--data", str(args.data), "--seed", str(run.seed), "--out", str(out), "--resume"]
-    command += ["--share", str(args.out / "shared"), "--json", *args.more]
-    for setting in run.settings:
-        command += ["--set", setting]
-    with (args.out / f"{run.name.replace('/', '-')}.log").open("ab") as log:
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
-
-
-@contextmanager
-def sharing_gpu(jobs: int) -> Iterator[None]:
-    """Within the block the kernels of several processes run side by side, where MPS is there to be started."""
-    control = shutil.which("nvidia-cuda-mps-control")
-    started = jobs > 1 and control is not None and subprocess.run([control, "-d"], check=False).returncode == 0
-    try:
-        yield
-    finally:
-        if started and control is not None:
-            subprocess.run([control], input=b"quit\n", check=False)
-
-
-def has_stage_one(folder: Path) -> bool:
-    """Whether a run has its stage one behind it, and so on the shelf."""
-    return (folder / "unfinished" / "stage-0").exists() or (folder / "metrics.json").exists()
-
-
-def carry_out(plan: list[Planned], args: argparse.Namespace) -> list[Planned]:
-    """Runs them all, some at once; gives those that failed."""
-    waiting, running, failed = list(plan), dict[Planned, subprocess.Popen[bytes]](), []
-    made: set[tuple[str, str, int]] = set()
-    while waiting or running:
-        for run, process in list(running.items()):
-            if process.poll() is None:
-                continue
-            del running[run]
-            if process.returncode == 0:
-                made.add(run.stage_one)
-            else:
-                failed.append(run)
-            print(f"{run.name}: {'done' if process.returncode == 0 else 'failed'}", flush=True)
-        made |= {run.stage_one for run in running if has_stage_one(args.out / run.name)}
-        busy = {run.stage_one for run in running} - made
-        for run in list(waiting):
-            if len(running) < args.jobs and run.stage_one not in busy:
-                waiting.remove(run)
-                running[run] = start(run, args)
-                busy.add(run.stage_one)
-                busy -= made
-        time.sleep(0.5)
-    return failed
-
-
 def summary(plan: list[Planned], out: Path) -> str:
     lines = [f"{'run':44}{'stage one':>10}{'Old':>7}{'New':>7}{'All':>7}{'novel':>14}{'s':>7}"]
     for run in plan:
-        path = out / run.name / "metrics.json"
-        if not path.exists():
+        content = run.metrics(out)
+        if content is None:
             continue
-        content = json.loads(path.read_text())
         for step in content["steps"]:
             joint, novel = step["joint"], " / ".join(f"{value:.1f}" for value in step["new_by_step_novel"])
             scores = "".join(f"{joint[key]:>7.1f}" for key in ("old", "new", "all"))
@@ -160,13 +82,17 @@ def main() -> None:
     given = sys.argv[1:]
     more = given[given.index("--") + 1 :] if "--" in given else []
     args = parser.parse_args(given[: given.index("--")] if "--" in given else given)
-    args.more = more
     args.out.mkdir(parents=True, exist_ok=True)
     if args.jobs < 1:
         parser.error(f"--jobs must be above 0, not {args.jobs}")
     plan = list(dict.fromkeys(run for name in args.sets for run in SETS[name]))
+
+    def said(run: Planned, what: str) -> None:
+        print(f"{run.name}: {what}", flush=True)
+
     with sharing_gpu(args.jobs):
-        failed = carry_out(plan, args)
+        launch = launch_here(args.out, args.data, more)
+        failed = carry_out(plan, launch, folder=args.out, jobs=args.jobs, said=said)
     print(summary(plan, args.out))
     if failed:
         sys.exit(f"failed: {', '.join(run.name for run in failed)}; see the logs in {args.out}")

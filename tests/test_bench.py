@@ -14,7 +14,6 @@ from hoarfrost.methods import get_method
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network
 from hoarfrost.recipes import get_recipe
-from hoarfrost.training.learner import Learner
 
 
 def test_figures_fit_together(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,10 +63,9 @@ def test_bad_arguments(capsys: pytest.CaptureFixture[str], arguments: list[str],
 def test_arithmetic_against_a_count_by_hand() -> None:
     """Stage one: forward, and twice that backward, but for the gradient of the images, which nobody needs."""
     config = get_recipe("digits").config(get_method("frost"), 0)
-    learner = Learner.from_config(config, "cpu")
     load = Load(images=10, known=5, novel=5)
-    learner.config = config = replace(config, mean=(0.5,), std=(0.5,))
-    counted = stage_flop(learner, config, load, stage=0) / load.images
+    config = replace(config, mean=(0.5,), std=(0.5,))
+    counted = stage_flop(config, load, size=16, stage=0) / load.images
     network, operations = Network(build_backbone("small", 1), 5), []
 
     def count(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:

@@ -17,6 +17,7 @@ from hoarfrost.config import Config, Schedule
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import Normaliser
 from hoarfrost.errors import InputError
+from hoarfrost.memory import ClassStatistics
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow, placed
 from hoarfrost.training.learner import Learner
@@ -179,13 +180,13 @@ def measure(
         "classes": [load.known, load.novel],
         "stage_one": {
             "batch": min(config.fit.batch_size, load.images),
-            **_figures(fitting.steady, load.images, stage_flop(learner, config, load, stage=0), rate),
+            **_figures(fitting.steady, load.images, stage_flop(config, load, size=size, stage=0), rate),
             "bare_loop_seconds": statistics.median(fitting.bare[1:]) if isinstance(fitting, BareLoop) else None,
             "overhead_percent": fitting.overhead if isinstance(fitting, BareLoop) else None,
         },
         "discovery": {
             "batch": min(config.discover.batch_size, load.images),
-            **_figures(finding.steady, load.images, stage_flop(learner, config, load, stage=1), rate),
+            **_figures(finding.steady, load.images, stage_flop(config, load, size=size, stage=1), rate),
         },
         "evaluation": {
             "seconds": statistics.median(evaluated),
@@ -229,17 +230,17 @@ def _figures(seconds: float, images: int, flop: float, rate: float) -> dict[str,
     }
 
 
-def stage_flop(learner: Learner, config: Config, load: Load, *, stage: int) -> float:
+def stage_flop(config: Config, load: Load, *, size: int, stage: int) -> float:
     """Multiplications and additions of one epoch of a stage, counted on two images forward and backward."""
-    size, channels = learner.config.image_size or 0, learner.channels
-    method, cpu = config.method, torch.device("cpu")
-    teacher = Network(build_backbone(learner.config.backbone, channels), load.known, method.design)
+    method, cpu, channels = config.method, torch.device("cpu"), len(config.mean or (0.5,))
+    teacher = Network(build_backbone(config.backbone, channels), load.known, method.design)
     terms = method.active if stage else method.stage_one
     terms = tuple(term for term in terms if term.kind != "replay")  # a head on features: nothing beside the rest
     student = grow(teacher, load.novel) if stage else teacher
     choose_trained(student, frozen=method.frozen if stage else (), terms=terms)
     if stage:
-        statistics = learner.model.statistics.first(load.known)
+        means = torch.zeros(load.known, teacher.backbone.features)
+        statistics = ClassStatistics(means, means, torch.zeros(load.known, dtype=torch.long))
         start = torch.full((2, load.novel), 1 / load.novel)
         teacher.requires_grad_(False)
         objective = discovery_objective(student, teacher, statistics, terms, images=2, device=cpu, start=start)

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import NoReturn
 
 import hoarfrost
-from hoarfrost.cli import bench, demo, discover, evaluate, fit, methods, predict, run
+from hoarfrost.cli import bench, demo, discover, evaluate, fit, methods, predict, reproduce, run
 from hoarfrost.errors import InputError
 from hoarfrost.launch import Launched
 
@@ -25,6 +25,7 @@ VERBS: dict[str, ModuleType] = {
     "discover": discover,
     "predict": predict,
     "evaluate": evaluate,
+    "reproduce": reproduce,
     "methods": methods,
     "bench": bench,
 }

@@ -81,16 +81,26 @@ def grouped(results: list[Result]) -> dict[tuple[str, str, str], list[Result]]:
     return groups
 
 
+def _published() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(files("hoarfrost.paper").joinpath("published.json").read_text("utf-8"))
+    return content
+
+
 def published() -> list[dict[str, Any]]:
-    """The paper's numbers, a row a method, data set and split."""
-    text = files("hoarfrost.paper").joinpath("published.json").read_text(encoding="utf-8")
-    rows: list[dict[str, Any]] = json.loads(text)["rows"]
+    """The paper's numbers, a row a table, method, data set and split."""
+    rows: list[dict[str, Any]] = _published()["rows"]
     return rows
 
 
-def published_row(dataset: str, split: str, method: str) -> dict[str, Any] | None:
-    """The paper's numbers for a group, if it has any."""
+def published_notes(table: str) -> list[str]:
+    """What is odd about a table as printed."""
+    notes: list[str] = _published()["notes"].get(table, [])
+    return notes
+
+
+def published_row(dataset: str, split: str, method: str, table: str | None = None) -> dict[str, Any] | None:
+    """The paper's numbers for a group, if it has any; of the main comparison, unless a table is named."""
     for row in published():
-        if (row["dataset"], row["split"], row["method"]) == (dataset, split, method):
+        if (row["dataset"], row["split"], row["method"]) == (dataset, split, method) and table in (None, row["table"]):
             return row
     return None

@@ -1,0 +1,155 @@
+"""``hoarfrost reproduce``: a table of the paper, from its runs to print."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hoarfrost.cli import options
+from hoarfrost.errors import InputError
+
+if TYPE_CHECKING:
+    from hoarfrost.paper.plan import Planned
+
+SUMMARY = "a table of the paper, with the published numbers beside ours"
+DESCRIPTION = (
+    "Carry out the runs of a table of the paper and print it. Stage one is trained once for all methods; finished runs "
+    "are found and not repeated; an interrupted table goes on where it was."
+)
+EXAMPLE = "example: hoarfrost reproduce table4 --dataset cifar10 --seeds 3 --data data"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``reproduce``."""
+    parser.add_argument("table", metavar="TABLE", help="table1 to table5, tableA3 to tableA6")
+    parser.add_argument(
+        "--dataset", action="append", metavar="NAME", help="one data set; may be repeated (default: those of the paper)"
+    )
+    parser.add_argument("--seeds", type=options.positive, default=1, metavar="N", help="seeds 0 to N-1 (default: 1)")
+    parser.add_argument("--data", default="data", metavar="DIR", help="where the data sets are (default: data)")
+    parser.add_argument("--download", action="store_true", help="fetch a missing data set into --data")
+    parser.add_argument(
+        "--out",
+        default="runs/reproduce",
+        type=options.place,
+        metavar="DIR",
+        help="all runs and tables (default: runs/reproduce)",
+    )
+    parser.add_argument(
+        "--epochs", type=options.positive, metavar="N", help="a shorter course: N epochs where the data set has its own"
+    )
+    parser.add_argument("--jobs", type=options.positive, default=1, metavar="N", help="runs at a time (default: 1)")
+    parser.add_argument("--dry-run", action="store_true", help="only list the runs and about how long they will take")
+    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N (default: auto)")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object on standard output, nothing else there"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Carries out what is missing, writes the table, prints it."""
+    from hoarfrost.paper import tables
+    from hoarfrost.paper.estimate import Estimate
+    from hoarfrost.paper.plan import carry_out, launch_here, log_of, sharing_gpu
+    from hoarfrost.training.runtime import resolve_device
+
+    table = tables.get_table(args.table)
+    datasets = list(dict.fromkeys(args.dataset or table.printed))
+    device = resolve_device(args.device)
+    plan = tables.planned(table, datasets, args.seeds, args.epochs)
+    folder: Path = args.out
+    estimate = Estimate(args.device, folder, plan)
+    missing = [run for run in plan if run.metrics(folder) is None]
+    if args.dry_run:
+        return _list(args, plan, estimate)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is no folder: choose another --out")
+    for dataset in datasets:
+        _read(dataset, args)
+    folder.mkdir(parents=True, exist_ok=True)
+    failed: list[Planned] = []
+    if missing:
+        duration = _duration(estimate.total(missing))
+        _tell(f"{len(missing)} of {len(plan)} runs to do, about {duration} one after the other; all in {folder}")
+        done = len(plan) - len(missing)
+
+        def said(run: Planned, what: str) -> None:
+            nonlocal done
+            done += what == "done"
+            last = f", see {log_of(folder, run)}: {_last_line(log_of(folder, run))}" if what == "failed" else ""
+            _tell(f"[{done}/{len(plan)}] {run.name} {what}{last}")
+
+        launch = launch_here(folder, Path(args.data), ["--device", args.device])
+        with sharing_gpu(args.jobs if device.type == "cuda" else 1):
+            failed = carry_out(missing, launch, folder=folder, jobs=args.jobs, said=said)
+    results: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for run in plan:
+        if (content := run.metrics(folder)) is not None:
+            results.setdefault((run.dataset, run.method), []).append(content)
+    made = tables.lines(args.table, datasets, results)
+    name = "-".join([args.table, *(args.dataset or []), *([f"epochs{args.epochs}"] if args.epochs else [])])
+    files = []
+    for ending, text in (
+        ("md", tables.as_markdown(args.table, made)),
+        ("csv", tables.as_csv(args.table, made)),
+        ("tex", tables.as_latex(args.table, made)),
+    ):
+        files.append(folder / f"{name}.{ending}")
+        files[-1].write_text(text, encoding="utf-8")
+    content = {
+        "table": args.table,
+        "rows": [tables.to_row(line) for line in made],
+        "failed": [run.name for run in failed],
+        "files": [str(path) for path in files],
+    }
+    text = f"{tables.as_text(args.table, made)}\n\n{', '.join(content['files'])}"
+    options.answer(args, content, text)
+    if failed:
+        _tell(f"{len(failed)} runs failed; the same command tries them again")
+    return 1 if failed else 0
+
+
+def _list(args: argparse.Namespace, plan: Sequence[Planned], estimate: Any) -> int:
+    """The runs, and about how long each will take."""
+    rows, lines, made, total = [], list[str](), set[object](), 0.0
+    width = max(len(run.name) for run in plan)
+    for run in plan:
+        one, rest = estimate.stages(run)
+        finished = run.metrics(args.out) is not None
+        seconds = 0.0 if finished else rest + (0.0 if run.stage_one in made else one)
+        made.add(run.stage_one)
+        total += seconds
+        rows.append({"run": run.name, "finished": finished, "seconds": round(seconds)})
+        lines.append(f"{run.name:{width}}  {'finished' if finished else 'about ' + _duration(seconds)}")
+    lines.append(f"{len(plan)} runs, about {_duration(total)} one after the other")
+    return options.answer(args, {"table": args.table, "runs": rows, "seconds": round(total)}, "\n".join(lines))
+
+
+def _read(dataset: str, args: argparse.Namespace) -> None:
+    """Refuses data that are not there before the first run does, and fetches them where that was asked for."""
+    from hoarfrost.data.datasets import load_dataset
+
+    load_dataset(dataset, Path(args.data), download=args.download)
+
+
+def _duration(seconds: float) -> str:
+    """For people.
+
+    >>> _duration(42), _duration(600), _duration(8000)
+    ('42 s', '10 min', '2.2 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _last_line(path: Path) -> str:
+    text = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
+    return text.splitlines()[-1] if text else "it said nothing"
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,180 @@
+"""Runs that belong together: several at once, stage one trained once, what is finished not repeated."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from hoarfrost import store
+from hoarfrost.config import Config, from_json, override, parse_setting
+from hoarfrost.methods import get_method
+from hoarfrost.recipes import get_recipe
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run: its place below the folder of all runs, and what it is."""
+
+    name: str
+    dataset: str
+    split: str
+    seed: int = 0
+    method: str = "frost"
+    settings: tuple[str, ...] = ()
+    """as ``--set`` takes them"""
+    epochs: int | None = None
+    """of each discovery; None for the usual ones"""
+    fit_epochs: int | None = None
+
+    @property
+    def stage_one(self) -> tuple[object, ...]:
+        """Runs with the same have the same stage one."""
+        own = tuple(setting for setting in self.settings if setting.startswith("fit"))
+        return (self.dataset, self.split.split("-")[0], self.seed, self.fit_epochs, own)
+
+    def command(self, folder: Path, data: Path, more: Sequence[str] = ()) -> list[str]:
+        """The command that carries it out, or goes on with it."""
+        command = [sys.executable, "-m", "hoarfrost", "run", "--dataset", self.dataset, "--split", self.split]
+        command += ["--method", self.method, "--seed", str(self.seed), "--data", str(data), "--resume", "--json"]
+        command += ["--out", str(folder / self.name), "--share", str(folder / "shared"), *more]
+        for option, value in (("--epochs", self.epochs), ("--fit-epochs", self.fit_epochs)):
+            command += [] if value is None else [option, str(value)]
+        for setting in self.settings:
+            command += ["--set", setting]
+        return command
+
+    def config(self) -> Config:
+        """What its learner is configured with, but for what the images decide."""
+        config = get_recipe(self.dataset).config(get_method(self.method), self.seed)
+        if self.epochs is not None:
+            config = config.with_discover_epochs(self.epochs)
+        if self.fit_epochs is not None:
+            config = config.with_fit_epochs(self.fit_epochs)
+        return override(config, dict(parse_setting(setting) for setting in self.settings))
+
+    def metrics(self, folder: Path) -> dict[str, Any] | None:
+        """What it reached, if it is finished and was made with these settings."""
+        place = folder / self.name
+        if not (place / "metrics.json").exists():
+            return None
+        found = from_json(Config, store.read_json(place / "config.json", "run folder")["learner"])
+        decided = {name: getattr(found, name) for name in ("backbone", "image_size", "mean", "std")}
+        if replace(self.config(), **decided) != found:
+            return None
+        return store.read_json(place / "metrics.json", "run folder")
+
+
+class Job(Protocol):
+    """A run that is being carried out."""
+
+    def poll(self) -> int | None:
+        """Its exit code, or None while it runs."""
+
+    def terminate(self) -> None:
+        """Asks it to end; what it has finished stays."""
+
+
+Launch = Callable[[Planned], Job]
+
+
+def launch_here(folder: Path, data: Path, more: Sequence[str] = ()) -> Launch:
+    """Starts runs as processes of this machine, which end when this one does."""
+
+    def launch(run: Planned) -> Job:
+        (folder / run.name).parent.mkdir(parents=True, exist_ok=True)
+        with log_of(folder, run).open("ab") as log:
+            return subprocess.Popen(
+                run.command(folder, data, more), stdout=subprocess.DEVNULL, stderr=log, preexec_fn=_end_with_parent
+            )
+
+    return launch
+
+
+def log_of(folder: Path, run: Planned) -> Path:
+    """Where a run's words on standard error are."""
+    return folder / f"{run.name.replace('/', '-')}.log"
+
+
+def _end_with_parent() -> None:
+    """In the new process: two of them must not go on with one run, after the first one's parent was killed."""
+    if sys.platform == "linux":
+        set_death_signal = 1
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
+
+
+@contextmanager
+def sharing_gpu(jobs: int) -> Iterator[None]:
+    """Within the block the kernels of several processes run side by side, where NVIDIA's MPS is there to be started."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    started = jobs > 1 and control is not None and subprocess.run([control, "-d"], check=False).returncode == 0
+    try:
+        yield
+    finally:
+        if started and control is not None:
+            subprocess.run([control], input=b"quit\n", check=False)
+
+
+def has_stage_one(folder: Path) -> bool:
+    """Whether a run has its stage one behind it, and so on the shelf."""
+    return (folder / "unfinished" / "stage-0").exists() or (folder / "metrics.json").exists()
+
+
+def carry_out(
+    plan: Sequence[Planned],
+    launch: Launch,
+    *,
+    folder: Path,
+    jobs: int,
+    said: Callable[[Planned, str], None],
+) -> list[Planned]:
+    """Carries all out, ``jobs`` at a time, and gives those that failed; ``said`` hears what becomes of each.
+
+    Runs that need a stage one wait for the run that makes it.
+    """
+    waiting, running, failed = list(plan), dict[Planned, Job](), list[Planned]()
+    made: set[tuple[object, ...]] = set()
+    try:
+        while waiting or running:
+            for run, job in list(running.items()):
+                code = job.poll()
+                if code is None:
+                    continue
+                del running[run]
+                if code == 0:
+                    made.add(run.stage_one)
+                else:
+                    failed.append(run)
+                said(run, "done" if code == 0 else "failed")
+            made |= {run.stage_one for run in running if has_stage_one(folder / run.name)}
+            busy = {run.stage_one for run in running} - made
+            for run in list(waiting):
+                if len(running) < jobs and run.stage_one not in busy:
+                    waiting.remove(run)
+                    said(run, "started")
+                    running[run] = launch(run)
+                    busy |= {run.stage_one} - made
+            time.sleep(0.2)
+    finally:
+        for job in running.values():
+            job.terminate()
+    return failed
+
+
+def shortened(config: Config, usual: Config, epochs: int | None) -> tuple[int | None, int | None]:
+    """Epochs of discovery and of stage one where the data set's usual discovery is to have ``epochs``.
+
+    A method with a course of its own is shortened alike, and so is stage one.
+    """
+    if epochs is None:
+        return None, None
+    scale = epochs / usual.discover.epochs
+    return max(1, round(config.discover.epochs * scale)), max(1, round(config.fit.epochs * scale))

@@ -1,0 +1,86 @@
+"""``hoarfrost reproduce`` with real runs, as short as can be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hoarfrost.cli import main
+
+SHORT = ["--dataset", "digits", "--epochs", "1", "--device", "cpu"]
+
+
+def test_a_table_is_made_and_what_is_there_is_not_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "all"
+    command = ["reproduce", "tableA3", *SHORT, "--out", str(out), "--json"]
+    assert main([*command, "--jobs", "2"]) == 0
+    said = capsys.readouterr()
+    content = json.loads(said.out)
+    assert [row["method"] for row in content["rows"]] == ["restune", "frost"]
+    assert all(len(row["scores"]["All, RT"]["ours"]) == 1 for row in content["rows"])
+    assert "[2/2]" in said.err
+    assert "failed" not in said.err
+    for ending in ("md", "csv", "tex"):
+        assert (out / f"tableA3-digits-epochs1.{ending}").read_text()
+    assert len(list((out / "shared").iterdir())) == 1
+    before = {path: path.stat().st_mtime_ns for path in (out / "digits-5-5").rglob("*")}
+
+    assert main(command) == 0
+    again = capsys.readouterr()
+    assert again.err == ""
+    assert json.loads(again.out) == content
+    assert {path: path.stat().st_mtime_ns for path in (out / "digits-5-5").rglob("*")} == before
+
+    assert main([*command[:-1], "--dry-run"]) == 0
+    listed = capsys.readouterr().out
+    assert listed.count("finished") == 2
+    assert listed.endswith("2 runs, about 0 s one after the other\n")
+
+
+def test_what_will_be_done_is_listed_and_not_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "table1", "--dataset", "digits", "--seeds", "2", "--device", "cpu"]
+    assert main([*command, "--out", str(tmp_path / "out"), "--dry-run", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert len(content["runs"]) == 12
+    assert content["seconds"] > 20
+    first, second = (run["seconds"] for run in content["runs"][:2])
+    assert first > second, "stage one is counted once"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failed_run_leaves_the_others_their_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "all"
+    place = out / "digits-5-5" / "restune-epochs1-seed0"
+    place.mkdir(parents=True)
+    (place / "letter.txt").write_text("somebody's own")
+    assert main(["reproduce", "tableA3", *SHORT, "--out", str(out)]) == 1
+    said = capsys.readouterr()
+    assert "restune-epochs1-seed0 failed, see" in said.err
+    assert "1 runs failed; the same command tries them again" in said.err
+    assert (place / "letter.txt").exists()
+    rows = [line for line in said.out.splitlines() if line.startswith(("ResTune", "FRoST"))]
+    assert "–" in rows[0]
+    assert "–" not in rows[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["table9"], "unknown table or figure 'table9'"),
+        (["table1", "--dataset", "cifar"], "did you mean 'cifar10'"),
+        (["table1", "--seeds", "0"], "must be a whole number above 0"),
+        (["table1", "--dataset", "cifar10", "--data", "nowhere"], "nowhere"),
+        (["table1", "--device", "gpu"], "did you mean 'cuda'"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code: object = main(["reproduce", *arguments])
+    except SystemExit as stopped:
+        code = stopped.code
+    said = capsys.readouterr().err
+    assert code == 2
+    assert message in said
+    assert len(said.strip().splitlines()) == 1

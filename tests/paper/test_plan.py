@@ -1,0 +1,147 @@
+"""Runs that belong together: which wait for which, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from hoarfrost.config import Config, to_json
+from hoarfrost.methods import METHODS
+from hoarfrost.paper.plan import Job, Planned, carry_out, launch_here, shortened
+from hoarfrost.recipes import RECIPES
+
+
+@dataclass
+class Ends:
+    """A job that ends after so many looks."""
+
+    looks: int
+    code: int = 0
+    ended: bool = False
+
+    def poll(self) -> int | None:
+        self.looks -= 1
+        return self.code if self.looks < 0 else None
+
+    def terminate(self) -> None:
+        self.ended = True
+
+
+@dataclass
+class Watched:
+    """Launches such jobs, and notes how many ran at a time and what was said."""
+
+    folder: Path
+    codes: dict[str, int] = field(default_factory=dict)
+    running: dict[str, Ends] = field(default_factory=dict)
+    most: int = 0
+    said: list[tuple[str, str]] = field(default_factory=list)
+
+    def launch(self, run: Planned) -> Job:
+        self.running[run.name] = Ends(2, self.codes.get(run.name, 0))
+        self.most = max(self.most, len(self.running))
+        return self.running[run.name]
+
+    def hear(self, run: Planned, what: str) -> None:
+        self.said.append((run.name, what))
+        if what != "started":
+            del self.running[run.name]
+
+    def carry_out(self, plan: list[Planned], jobs: int) -> list[Planned]:
+        return carry_out(plan, self.launch, folder=self.folder, jobs=jobs, said=self.hear)
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    monkeypatch.setattr("hoarfrost.paper.plan.time.sleep", lambda _: None)
+    return Watched(tmp_path)
+
+
+def runs(*names: str, seeds: int = 1) -> list[Planned]:
+    return [Planned(f"{name}{seed}", "digits", "5-5", seed) for seed in range(seeds) for name in names]
+
+
+def test_no_more_run_at_a_time_than_asked_for(watched: Watched) -> None:
+    assert watched.carry_out(runs("a", "b", seeds=4), jobs=3) == []
+    assert watched.most == 3
+    assert len(watched.said) == 16
+
+
+def test_the_first_of_a_stage_one_goes_ahead_and_the_others_wait(watched: Watched) -> None:
+    watched.carry_out(runs("a", "b", "c"), jobs=3)
+    assert watched.said[:3] == [("a0", "started"), ("a0", "done"), ("b0", "started")]
+    assert watched.most == 2
+
+
+def test_the_others_need_not_wait_for_its_discovery(watched: Watched) -> None:
+    (watched.folder / "a0" / "unfinished" / "stage-0").mkdir(parents=True)
+    watched.carry_out(runs("a", "b", "c"), jobs=3)
+    assert watched.most == 3
+
+
+def test_a_failed_run_is_told_and_the_others_go_on(watched: Watched) -> None:
+    watched.codes = {"a0": 2, "b1": 1}
+    failed = watched.carry_out(runs("a", "b", seeds=2), jobs=2)
+    assert [run.name for run in failed] == ["a0", "b1"]
+    assert {name for name, what in watched.said if what == "done"} == {"b0", "a1"}
+
+
+def test_an_interruption_ends_what_runs(watched: Watched) -> None:
+    started: list[Ends] = []
+
+    def launch(run: Planned) -> Job:
+        started.append(Ends(100))
+        if len(started) == 2:
+            raise KeyboardInterrupt
+        return started[-1]
+
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(runs("a", seeds=3), launch, folder=watched.folder, jobs=3, said=lambda _run, _what: None)
+    assert [job.ended for job in started] == [True, False]
+
+
+def test_runs_share_a_stage_one_where_nothing_of_it_differs() -> None:
+    run = Planned("a", "cifar100", "80-20", method="dtc", settings=("discover.batch_size=64",))
+    assert run.stage_one == Planned("b", "cifar100", "80-10-10").stage_one
+    assert run.stage_one != replace(run, seed=1).stage_one
+    assert run.stage_one != replace(run, settings=("fit.learning_rate=0.05",)).stage_one
+    assert run.stage_one != replace(run, fit_epochs=3).stage_one
+
+
+def finish(folder: Path, run: Planned, config: Config) -> None:
+    place = folder / run.name
+    place.mkdir(parents=True)
+    (place / "config.json").write_text(json.dumps({"learner": to_json(config)}))
+    (place / "metrics.json").write_text(json.dumps({"seed": run.seed}))
+
+
+def test_a_run_is_finished_where_it_was_made_with_these_settings(tmp_path: Path) -> None:
+    run = Planned("a", "digits", "5-5", epochs=3, settings=("discover.batch_size=16",))
+    assert run.metrics(tmp_path) is None
+    assert (run.config().discover.epochs, run.config().discover.batch_size) == (3, 16)
+    finish(tmp_path, run, replace(run.config(), mean=(0.3,), std=(0.2,)))  # from the images
+    assert run.metrics(tmp_path) == {"seed": 0}
+    assert replace(run, epochs=4).metrics(tmp_path) is None
+    assert replace(run, method="ncl").metrics(tmp_path) is None
+    assert replace(run, settings=()).metrics(tmp_path) is None
+
+
+def test_a_shorter_course_is_shorter_for_every_method_alike() -> None:
+    usual = RECIPES["cifar10"].config(METHODS["frost"], 0)
+    assert shortened(usual, usual, None) == (None, None)
+    assert shortened(usual, usual, 20) == (20, 10)
+    assert shortened(RECIPES["cifar10"].config(METHODS["restune"], 0), usual, 20) == (10, 10)
+    assert shortened(usual, usual, 1) == (1, 1)
+
+
+def test_a_process_that_fails_is_heard_of(tmp_path: Path) -> None:
+    run, said = Planned("here/a", "digits", "5-6"), []
+    failed = carry_out(
+        [run], launch_here(tmp_path, tmp_path), folder=tmp_path, jobs=1, said=lambda _run, what: said.append(what)
+    )
+    assert failed == [run]
+    assert said == ["started", "failed"]
+    assert "split '5-6' adds up to 11 classes" in (tmp_path / "here-a.log").read_text()
