@@ -95,7 +95,7 @@ def main() -> None:
         failed = carry_out(plan, launch, folder=args.out, jobs=args.jobs, said=said)
     print(summary(plan, args.out))
     if failed:
-        sys.exit(f"failed: {', '.join(run.name for run in failed)}; see the logs in {args.out}")
+        sys.exit(f"failed: {', '.join(run.name for run in failed)}; see {args.out / 'logs'}")
 
 
 if __name__ == "__main__":

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from hoarfrost.cli import main
+from hoarfrost.config import Config, to_json
+from hoarfrost.methods import METHODS
+from hoarfrost.recipes import RECIPES
+
+
+def short(name: str) -> Config:
+    return RECIPES["digits"].config(METHODS[name], 0).with_discover_epochs(1)
+
 
 SHORT = ["--dataset", "digits", "--epochs", "1", "--device", "cpu"]
 
@@ -37,6 +46,17 @@ def test_a_table_is_made_and_what_is_there_is_not_repeated(tmp_path: Path, capsy
     listed = capsys.readouterr().out
     assert listed.count("finished") == 2
     assert listed.endswith("2 runs, about 0 s one after the other\n")
+
+    for name in ("frost-without-fd-fr", "frost-without-st"):  # finished ones, under another name
+        shutil.copytree(out / "digits-5-5" / "frost-epochs1-seed0", out / "digits-5-5" / f"{name}-epochs1-seed0")
+        config = out / "digits-5-5" / f"{name}-epochs1-seed0" / "config.json"
+        content = json.loads(config.read_text())
+        content["learner"]["method"] = to_json(METHODS[name]) | {"terms": to_json(short(name).method.terms)}
+        config.write_text(json.dumps(content))
+    assert main(["reproduce", "figure-norms", *SHORT, "--out", str(out)]) == 0
+    assert "figure-norms-digits-epochs1.png" in capsys.readouterr().out
+    assert (out / "figure-norms-digits-epochs1.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "figure-norms-digits-epochs1.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_what_will_be_done_is_listed_and_not_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

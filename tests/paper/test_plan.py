@@ -144,4 +144,4 @@ def test_a_process_that_fails_is_heard_of(tmp_path: Path) -> None:
     )
     assert failed == [run]
     assert said == ["started", "failed"]
-    assert "split '5-6' adds up to 11 classes" in (tmp_path / "here-a.log").read_text()
+    assert "split '5-6' adds up to 11 classes" in (tmp_path / "logs" / "here-a.log").read_text()

@@ -31,6 +31,8 @@ def metrics(seed: int, old: float, *, steps: int = 1, calibrated: float | None =
 
 def test_every_row_of_a_table_is_a_method_and_every_published_number_is_in_a_row() -> None:
     for name, table in TABLES.items():
+        if name.startswith("figure"):
+            continue
         assert {method for _, method in table.rows} <= METHODS.keys()
         printed = {(row["dataset"], row["split"], row["method"]) for row in published() if row["table"] == name}
         rows = {(dataset, split, method) for dataset, split in table.printed.items() for _, method in table.rows}

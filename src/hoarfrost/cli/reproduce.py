@@ -12,11 +12,12 @@ from hoarfrost.cli import options
 from hoarfrost.errors import InputError
 
 if TYPE_CHECKING:
+    from hoarfrost.data.images import ImageSet
     from hoarfrost.paper.plan import Planned
 
-SUMMARY = "a table of the paper, with the published numbers beside ours"
+SUMMARY = "the paper's tables and figures, with the published numbers beside ours"
 DESCRIPTION = (
-    "Carry out the runs of a table of the paper and print it. Stage one is trained once for all methods; finished runs "
+    "Carry out the runs of a table or figure of the paper and make it. Stage one is trained once; finished runs "
     "are found and not repeated; an interrupted table goes on where it was."
 )
 EXAMPLE = "example: hoarfrost reproduce table4 --dataset cifar10 --seeds 3 --data data"
@@ -24,7 +25,9 @@ EXAMPLE = "example: hoarfrost reproduce table4 --dataset cifar10 --seeds 3 --dat
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``reproduce``."""
-    parser.add_argument("table", metavar="TABLE", help="table1 to table5, tableA3 to tableA6")
+    parser.add_argument(
+        "table", metavar="TABLE", help="table1 to table5, tableA3 to tableA6, figure-norms or figure-confusion"
+    )
     parser.add_argument(
         "--dataset", action="append", metavar="NAME", help="one data set; may be repeated (default: those of the paper)"
     )
@@ -68,7 +71,7 @@ def main(args: argparse.Namespace) -> int:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is no folder: choose another --out")
     for dataset in datasets:
-        _read(dataset, args)
+        _read(dataset, args)  # refused before the first run does
     folder.mkdir(parents=True, exist_ok=True)
     failed: list[Planned] = []
     if missing:
@@ -85,31 +88,56 @@ def main(args: argparse.Namespace) -> int:
         launch = launch_here(folder, Path(args.data), ["--device", args.device])
         with sharing_gpu(args.jobs if device.type == "cuda" else 1):
             failed = carry_out(missing, launch, folder=folder, jobs=args.jobs, said=said)
+    name = "-".join([args.table, *(args.dataset or []), *([f"epochs{args.epochs}"] if args.epochs else [])])
+    draws = table.shape in ("norms", "confusion")
+    content, text = (_draw if draws else _print)(args, datasets, plan, folder / name)
+    content["failed"] = [run.name for run in failed]
+    options.answer(args, content, f"{text}\n{', '.join(content['files'])}")
+    if failed:
+        _tell(f"{len(failed)} runs failed; the same command tries them again")
+    return 1 if failed else 0
+
+
+def _print(
+    args: argparse.Namespace, datasets: Sequence[str], plan: Sequence[Planned], path: Path
+) -> tuple[dict[str, Any], str]:
+    """The table, in its files, as JSON and as text."""
+    from hoarfrost.paper import tables
+
     results: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run in plan:
-        if (content := run.metrics(folder)) is not None:
+        if (content := run.metrics(args.out)) is not None:
             results.setdefault((run.dataset, run.method), []).append(content)
     made = tables.lines(args.table, datasets, results)
-    name = "-".join([args.table, *(args.dataset or []), *([f"epochs{args.epochs}"] if args.epochs else [])])
     files = []
     for ending, text in (
         ("md", tables.as_markdown(args.table, made)),
         ("csv", tables.as_csv(args.table, made)),
         ("tex", tables.as_latex(args.table, made)),
     ):
-        files.append(folder / f"{name}.{ending}")
+        files.append(path.with_name(f"{path.name}.{ending}"))
         files[-1].write_text(text, encoding="utf-8")
-    content = {
-        "table": args.table,
-        "rows": [tables.to_row(line) for line in made],
-        "failed": [run.name for run in failed],
-        "files": [str(path) for path in files],
-    }
-    text = f"{tables.as_text(args.table, made)}\n\n{', '.join(content['files'])}"
-    options.answer(args, content, text)
-    if failed:
-        _tell(f"{len(failed)} runs failed; the same command tries them again")
-    return 1 if failed else 0
+    rows = [tables.to_row(line) for line in made]
+    return {"table": args.table, "rows": rows, "files": [*map(str, files)]}, tables.as_text(args.table, made) + "\n"
+
+
+def _draw(
+    args: argparse.Namespace, datasets: Sequence[str], plan: Sequence[Planned], path: Path
+) -> tuple[dict[str, Any], str]:
+    """The figure, one for each data set, of the first seed."""
+    from hoarfrost.paper import pictures, tables
+
+    table, files = tables.get_table(args.table), list[str]()
+    labels = {method: label for label, method in table.rows}
+    for dataset in datasets:
+        images = _read(dataset, args)
+        runs = [run for run in plan if (run.dataset, run.seed) == (dataset, 0)]
+        found = [pictures.compared(run, labels[run.method], args.out, images, args.device) for run in runs]
+        shown = [run for run in found if run is not None]
+        if shown:
+            place = path if args.dataset and len(datasets) == 1 else path.with_name(f"{path.name}-{dataset}")
+            files += map(str, pictures.save(pictures.PICTURES[table.shape](shown), place))
+    return {"table": args.table, "files": files}, f"{args.table}: {table.title}"
 
 
 def _list(args: argparse.Namespace, plan: Sequence[Planned], estimate: Any) -> int:
@@ -128,11 +156,13 @@ def _list(args: argparse.Namespace, plan: Sequence[Planned], estimate: Any) -> i
     return options.answer(args, {"table": args.table, "runs": rows, "seconds": round(total)}, "\n".join(lines))
 
 
-def _read(dataset: str, args: argparse.Namespace) -> None:
-    """Refuses data that are not there before the first run does, and fetches them where that was asked for."""
+def _read(dataset: str, args: argparse.Namespace) -> tuple[ImageSet, ImageSet]:
+    """Train and test images; refuses those that are not there, and fetches them where that was asked for."""
     from hoarfrost.data.datasets import load_dataset
+    from hoarfrost.recipes import get_recipe
 
-    load_dataset(dataset, Path(args.data), download=args.download)
+    size = get_recipe(dataset).image_size
+    return load_dataset(dataset, Path(args.data), download=args.download, size=size)
 
 
 def _duration(seconds: float) -> str:

@@ -90,7 +90,8 @@ def launch_here(folder: Path, data: Path, more: Sequence[str] = ()) -> Launch:
     """Starts runs as processes of this machine, which end when this one does."""
 
     def launch(run: Planned) -> Job:
-        (folder / run.name).parent.mkdir(parents=True, exist_ok=True)
+        for place in (folder / run.name, log_of(folder, run)):
+            place.parent.mkdir(parents=True, exist_ok=True)
         with log_of(folder, run).open("ab") as log:
             return subprocess.Popen(
                 run.command(folder, data, more), stdout=subprocess.DEVNULL, stderr=log, preexec_fn=_end_with_parent
@@ -101,7 +102,7 @@ def launch_here(folder: Path, data: Path, more: Sequence[str] = ()) -> Launch:
 
 def log_of(folder: Path, run: Planned) -> Path:
     """Where a run's words on standard error are."""
-    return folder / f"{run.name.replace('/', '-')}.log"
+    return folder / "logs" / f"{run.name.replace('/', '-')}.log"
 
 
 def _end_with_parent() -> None:

@@ -20,18 +20,18 @@ TWO_STEPS = {"cifar100": "80-10-10", "tiny-imagenet": "180-10-10"}
 OTHER_SPLITS = {"one": {"digits": "5-5"}, "two": {"digits": "4-3-3", "cifar10": "4-3-3"}}
 """of data sets that the paper does not have in a table"""
 
-Shape = Literal["one", "two", "protocols"]
+Shape = Literal["one", "two", "protocols", "norms", "confusion"]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper."""
+    """A table of the paper, or a figure."""
 
     title: str
     rows: tuple[tuple[str, str], ...]
     """what a row is called, and its method"""
     shape: Shape = "one"
-    """one discovery; two; or one under both protocols"""
+    """one discovery; two; one under both protocols; or a figure of one"""
     splits: Mapping[str, str] | None = None
     """the data sets that the paper has in it, and their splits; None for all of one discovery"""
 
@@ -52,6 +52,7 @@ class Table:
 FROST = ("FRoST", "frost")
 RESTUNE, NCL, DTC = ("ResTune", "restune"), ("NCL", "ncl"), ("DTC", "dtc")
 BOTH_PROTOCOLS = (RESTUNE, FROST)
+ABLATED = (("FRoST without FD and FR", "frost-without-fd-fr"), ("FRoST without ST", "frost-without-st"))
 
 TABLES: dict[str, Table] = {
     "table1": Table(
@@ -108,6 +109,10 @@ TABLES: dict[str, Table] = {
         "ResTune under both protocols, Tiny-ImageNet", BOTH_PROTOCOLS, "protocols", {"tiny-imagenet": "180-20"}
     ),
     "tableA6": Table("Two steps, CIFAR-100", (DTC, NCL, RESTUNE, FROST), shape="two", splits={"cifar100": "80-10-10"}),
+    "figure-norms": Table("The lengths of the weight vectors that decide", (*ABLATED, FROST), "norms"),
+    "figure-confusion": Table(
+        "Confusion matrices", (*ABLATED, ("AutoNovel", "autonovel"), NCL, RESTUNE, FROST), "confusion"
+    ),
 }
 
 

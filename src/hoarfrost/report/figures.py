@@ -19,6 +19,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
@@ -119,23 +120,33 @@ def confusion(
     A thick line is the border between old and new classes, thin ones lie between discovery steps.
     """
     figure, axes = _panel(5.2, 4.9)
-    shares = row_shares(matrix)
-    # Below linear growth: in a matrix of 100 classes an error of a few percent must still be seen.
-    image = axes.imshow(shares, cmap=_FROST, norm=PowerNorm(0.6, 0, 100), interpolation="nearest")
-    axes.grid(visible=False)
-    for side in ("top", "right", "bottom", "left"):
-        axes.spines[side].set(visible=True, color=GRID)
-    _draw_borders(axes, class_blocks(known, novel_per_step), classes=len(class_names))
+    image = draw_confusion(axes, matrix, class_blocks(known, novel_per_step))
     _label_classes(axes, class_names, both=True)
     axes.set_xlabel("predicted class", color=MUTED, fontsize=SMALL)
     axes.set_ylabel("true class", color=MUTED, fontsize=SMALL)
     if len(class_names) <= COUNTS_UP_TO:
-        _print_counts(axes, matrix, shares)
-    bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02, aspect=32, ticks=[0, 5, 20, 50, 100])
+        _print_counts(axes, matrix, row_shares(matrix))
+    draw_scale(figure, image, [axes])
+    return figure
+
+
+def draw_confusion(axes: Axes, matrix: NDArray[np.int64], blocks: Sequence[ClassBlock]) -> AxesImage:
+    """Draw the shares of a matrix, and the borders between blocks of classes."""
+    # Below linear growth: in a matrix of 100 classes an error of a few percent must still be seen.
+    image = axes.imshow(row_shares(matrix), cmap=_FROST, norm=PowerNorm(0.6, 0, 100), interpolation="nearest")
+    axes.grid(visible=False)
+    for side in ("top", "right", "bottom", "left"):
+        axes.spines[side].set(visible=True, color=GRID)
+    _draw_borders(axes, blocks, classes=len(matrix))
+    return image
+
+
+def draw_scale(figure: Figure, image: AxesImage, axes: Sequence[Axes]) -> None:
+    """Draw what the colours of confusion matrices mean, at the side of all of them."""
+    bar = figure.colorbar(image, ax=list(axes), fraction=0.04, pad=0.02, aspect=32, ticks=[0, 5, 20, 50, 100])
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=SMALL, labelcolor=MUTED)
     bar.set_label("% of the true class", color=MUTED, fontsize=SMALL)
-    return figure
 
 
 def norms(
@@ -144,18 +155,28 @@ def norms(
     """Draw the (C,) lengths of the joint head's weight vectors as bars, with the mean of each group of classes."""
     figure, axes = _panel(5.2, 3.0)
     blocks = class_blocks(known, novel_per_step)
+    draw_norms(axes, weight_norms, blocks)
+    _label_classes(axes, class_names, both=False)
+    axes.set_ylabel("norm of the weights", color=MUTED, fontsize=SMALL)
+    draw_legend(figure, axes, blocks)
+    return figure
+
+
+def draw_norms(axes: Axes, weight_norms: NDArray[np.floating[Any]], blocks: Sequence[ClassBlock]) -> None:
+    """Draw a bar a class, and the mean of each group."""
     for block in (block for block in blocks if block.stop > block.start):
         heights = weight_norms[block.start : block.stop]
         axes.bar(range(block.start, block.stop), heights, width=0.8, color=block.colour, alpha=0.75, linewidth=0)
         ends = (block.start - 0.4, block.stop - 0.6)
         axes.plot(ends, [heights.mean()] * 2, color=INK, linewidth=1.4, label="mean of the group", gid="mean")
-    axes.set_xlim(-0.8, len(class_names) - 0.2)
+    axes.set_xlim(-0.8, len(weight_norms) - 0.2)
     axes.grid(visible=False, axis="x")
-    _label_classes(axes, class_names, both=False)
-    axes.set_ylabel("norm of the weights", color=MUTED, fontsize=SMALL)
+
+
+def draw_legend(figure: Figure, axes: Axes, blocks: Sequence[ClassBlock]) -> None:
+    """Say under the figure which colour is of which group of classes."""
     patches = [Patch(color=block.colour, alpha=0.75, linewidth=0, label=block.label) for block in blocks]
     _legend_below(figure, axes, columns=4, first=patches)
-    return figure
 
 
 def sample_sheet(images: NDArray[np.uint8], *, columns: int = 8, tile: int = 96) -> Image.Image:
@@ -202,12 +223,17 @@ def _panel(width: float, height: float) -> tuple[Figure, Axes]:
     """Return a figure of this size, in inches, with one plain pair of axes."""
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     axes = figure.add_subplot(facecolor="white")
+    plain(axes)
+    return figure, axes
+
+
+def plain(axes: Axes) -> None:
+    """Take away what is not needed to read the axes."""
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(MUTED)
     axes.tick_params(length=0, labelsize=SMALL, labelcolor=MUTED)
     axes.grid(visible=True, color=GRID, linewidth=0.7)
     axes.set_axisbelow(True)
-    return figure, axes
 
 
 def _number(value: float | None) -> float:
