@@ -25,7 +25,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

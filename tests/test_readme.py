@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,20 @@ def test_the_architecture_names_files_that_exist() -> None:
         assert (package / name).exists() or list(package.rglob(name)), name
     modules = {path.name for path in package.glob("*.py")} - {"__init__.py", "__main__.py", "errors.py"}
     assert modules <= named
+
+
+def test_the_guide_to_a_method_of_ones_own_works() -> None:
+    text = (ROOT / "docs" / "add-a-method.md").read_text()
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
+    settings = {"fit.epochs": 1, "fit.drops": [], "discover.epochs": 1, "discover.drops": []}
+    assert "seed=0)" in code
+    code = code.replace("seed=0)", f'seed=0, device="cpu", settings={settings})')
+    code += """
+from hoarfrost.config import Config, from_json, to_json
+assert from_json(Config, to_json(learner.config)) == learner.config
+print(*(term.kind for term in learner.config.method.active))
+"""
+    # In a process of its own: a term that is defined is known from then on.
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == "balance"

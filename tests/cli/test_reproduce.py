@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -104,3 +108,38 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytes
     assert code == 2
     assert message in said
     assert len(said.strip().splitlines()) == 1
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A Ray cluster on this machine, started as people start one."""
+    ray = Path(sys.executable).with_name("ray")
+    if not ray.exists():
+        pytest.skip("Ray is not installed")
+    command = [str(ray), "start", "--head", "--port", "0", "--num-cpus", "2", "--num-gpus", "0"]
+    said = tmp_path / "said.txt"
+    with said.open("w") as file:  # no pipe: what it starts would hold it open
+        subprocess.run([*command, "--include-dashboard", "false"], stdout=file, stderr=file, check=True, timeout=120)
+    address = re.search(r"--address='([^']+)'", said.read_text())
+    assert address is not None, said.read_text()
+    yield address[1]
+    subprocess.run([str(ray), "stop", "--force"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+
+
+def test_runs_go_to_a_cluster(cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "all"
+    command = ["reproduce", "tableA3", *SHORT, "--out", str(out), "--ray", cluster, "--jobs", "2", "--json"]
+    assert main(command) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert [row["seeds"] for row in content["rows"]] == [[0], [0]]
+    assert sorted(path.name for path in (out / "logs").iterdir()) == [
+        "digits-5-5-frost-epochs1-seed0.log",
+        "digits-5-5-restune-epochs1-seed0.log",
+    ]
+
+
+def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ray")
+    command = ["reproduce", "tableA3", *SHORT, "--out", str(tmp_path / "all"), "--ray", "127.0.0.1:1"]
+    assert main(command) == 2
+    assert "there is no Ray cluster at '127.0.0.1:1'" in capsys.readouterr().err.splitlines()[-1]

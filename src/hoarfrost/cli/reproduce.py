@@ -44,7 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--epochs", type=options.positive, metavar="N", help="a shorter course: N epochs where the data set has its own"
     )
-    parser.add_argument("--jobs", type=options.positive, default=1, metavar="N", help="runs at a time (default: 1)")
+    parser.add_argument(
+        "--jobs", type=options.positive, default=1, metavar="N", help="runs at a time on one GPU or CPU (default: 1)"
+    )
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", help="carry the runs out on a Ray cluster, which sees --out and --data too"
+    )
     parser.add_argument("--dry-run", action="store_true", help="only list the runs and about how long they will take")
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N (default: auto)")
     parser.add_argument(
@@ -55,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Carries out what is missing, writes the table, prints it."""
     from hoarfrost.paper import tables
+    from hoarfrost.paper.cluster import Cluster
     from hoarfrost.paper.estimate import Estimate
     from hoarfrost.paper.plan import carry_out, launch_here, log_of, sharing_gpu
     from hoarfrost.training.runtime import resolve_device
@@ -85,9 +91,15 @@ def main(args: argparse.Namespace) -> int:
             last = f", see {log_of(folder, run)}: {_last_line(log_of(folder, run))}" if what == "failed" else ""
             _tell(f"[{done}/{len(plan)}] {run.name} {what}{last}")
 
-        launch = launch_here(folder, Path(args.data), ["--device", args.device])
-        with sharing_gpu(args.jobs if device.type == "cuda" else 1):
-            failed = carry_out(missing, launch, folder=folder, jobs=args.jobs, said=said)
+        data, more = Path(args.data), ["--device", args.device]
+        if args.ray is not None:
+            with Cluster(args.ray, args.jobs) as cluster:
+                launch = cluster.launch(folder, data, more)
+                failed = carry_out(missing, launch, folder=folder, jobs=cluster.jobs, said=said)
+        else:
+            with sharing_gpu(args.jobs if device.type == "cuda" else 1):
+                launch = launch_here(folder, data, more)
+                failed = carry_out(missing, launch, folder=folder, jobs=args.jobs, said=said)
     name = "-".join([args.table, *(args.dataset or []), *([f"epochs{args.epochs}"] if args.epochs else [])])
     draws = table.shape in ("norms", "confusion")
     content, text = (_draw if draws else _print)(args, datasets, plan, folder / name)

@@ -94,7 +94,7 @@ def launch_here(folder: Path, data: Path, more: Sequence[str] = ()) -> Launch:
             place.parent.mkdir(parents=True, exist_ok=True)
         with log_of(folder, run).open("ab") as log:
             return subprocess.Popen(
-                run.command(folder, data, more), stdout=subprocess.DEVNULL, stderr=log, preexec_fn=_end_with_parent
+                run.command(folder, data, more), stdout=subprocess.DEVNULL, stderr=log, preexec_fn=end_with_parent
             )
 
     return launch
@@ -105,7 +105,7 @@ def log_of(folder: Path, run: Planned) -> Path:
     return folder / "logs" / f"{run.name.replace('/', '-')}.log"
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """In the new process: two of them must not go on with one run, after the first one's parent was killed."""
     if sys.platform == "linux":
         set_death_signal = 1
