@@ -121,9 +121,8 @@ def test_what_does_not_fit_together_is_named(method: str, changes: dict[str, obj
 
 def test_hard_negatives_are_there_where_labelled_features_are() -> None:
     config = RECIPES["cifar100"].config(METHODS["ncl"], seed=0)
-    terms = {**to_json(config)["method"]["terms"], "replay": {}}
-    terms["contrast"]["hard_negatives"] = True
-    assert override(config, {"method.terms": terms}).method.active[-1] == Replay()
+    changed = override(config, {"method.terms.contrast.hard_negatives": True, "method.terms.replay.weight": 1})
+    assert changed.method.active[-1] == Replay(over="labelled")
 
 
 def test_a_method_has_its_own_course_on_each_data_set() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -163,7 +164,8 @@ def test_methods_of_other_designs_share_a_stage_one_and_are_scored_alike(
     assert len(list(shelf.iterdir())) == 1
     assert scores(shared) == scores(run(config, *digits, out=tmp_path / "own", device="cpu"))
     for step in shared["steps"]:
-        assert (step["calibrated"] is None) == (step["joint_and_novel"] is not None) == (name not in CONCATENATING)
+        assert (step["calibrated"] is not None) == (name in CONCATENATING)
+        assert (step["joint_and_novel"] is not None) == (method.design.readout == "joint")
         assert len(step["new_by_step_novel"]) == step["index"]
     assert (tmp_path / "shared" / "report.html").exists()
 
@@ -243,6 +245,21 @@ def test_resuming_what_is_done_changes_nothing(whole: Path, digits: tuple[ImageS
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
     run(config_for(), *digits, out=whole, device="cpu", resume=True)
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
+
+
+def test_a_run_from_before_a_setting_was_there_goes_on(
+    whole: Path, digits: tuple[ImageSet, ImageSet], tmp_path: Path
+) -> None:
+    shutil.copytree(whole, tmp_path / "old")
+    config = store.read_json(tmp_path / "old" / "config.json", "run folder")
+    for key in ("design", "course", "start", "supervised"):
+        del config["learner"]["method"][key]
+    del config["learner"]["discover"]["warm_up"]
+    store.write_json(tmp_path / "old" / "config.json", config)
+    run(config_for(), *digits, out=tmp_path / "old", device="cpu", resume=True)
+    other = config_for(settings={"discover.warm_up": 1})
+    with pytest.raises(InputError, match=r"learner\.discover\.warm_up is 0 there and 1 now"):
+        run(other, *digits, out=tmp_path / "old", device="cpu", resume=True)
 
 
 def test_another_configuration_is_refused_by_name(whole: Path, digits: tuple[ImageSet, ImageSet]) -> None:

@@ -83,7 +83,7 @@ def test_an_ensemble_averages_what_training_saw_since_the_term_takes_part(start:
 @pytest.mark.parametrize("batch", [3, 5, 12])
 def test_a_queue_has_the_latest_images_whatever_the_batch(batch: int) -> None:
     size, width = 5, 4
-    queue = Queue(Contrast(size=size), width)
+    queue = Queue(size, width)
     assert queue.features.abs().max() <= (3 / width) ** 0.5
     came: list[list[float]] = []
     for seed in range(4):
@@ -101,6 +101,7 @@ def test_a_method_remembers_what_its_terms_need_and_no_more() -> None:
     terms = (Clustering(), ClusterConsistency(), ClusterConsistency(target="ensemble"), Contrast(), Pairwise())
     found = memories(terms, images=IMAGES, novel=NOVEL, width=4, start=probabilities(0))
     assert [type(memory) for memory in found] == [Targets, Ensemble, Queue]
+    assert len(found[-1].given(torch.zeros(0))["queue"]) == IMAGES  # one epoch fills it
     assert memories((Pairwise(), Replay()), images=IMAGES, novel=NOVEL, width=4, start=None) == []
 
 

@@ -144,7 +144,8 @@ class Method:
                 require(
                     replayed,
                     "hard negatives are mixed from features of labelled classes, which this method does not have:"
-                    " set method.terms.contrast.hard_negatives=false, or add the replay term",
+                    " set method.terms.contrast.hard_negatives=false, or let them be replayed by a weight of the replay"
+                    " term, as in method.terms.replay.weight=1",
                 )
             require(
                 "auxiliary" not in term.trains or self.design.residual,
@@ -224,6 +225,14 @@ def to_json(value: Any) -> Any:
 def from_json(expected: type[T], content: Any, where: str = "") -> T:
     """The inverse of ``to_json``. Missing keys take their defaults; unknown ones and wrong types are errors."""
     return typing.cast(T, _decode(expected, content, where))
+
+
+def filled(content: Any) -> Any:
+    """A configuration in JSON with the defaults of what was not there yet when it was written."""
+    try:
+        return to_json(from_json(Config, content))
+    except InputError:
+        return content
 
 
 def override(config: Config, changes: Mapping[str, Any]) -> Config:

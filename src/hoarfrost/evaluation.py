@@ -96,7 +96,7 @@ def score_step(outputs: Outputs, true: Ids, assignment: Assignment) -> dict[str,
         "new_by_step_joint": [rounded(value) for value in by_joint],
         "new_by_step_novel": [rounded(value) for value in novel_head_accuracies(outputs, true, assignment)],
         "original_rt": percentages(original),
-        "joint_and_novel": scored(beside) if calibrated is None else None,
+        "joint_and_novel": scored(beside) if outputs.by_joint else None,
     }
 
 

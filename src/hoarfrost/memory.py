@@ -201,9 +201,9 @@ class Queue(Memory):
     features: Tensor
     position: Tensor
 
-    def __init__(self, term: Contrast, width: int) -> None:
+    def __init__(self, size: int, width: int) -> None:
         super().__init__()
-        self.register_buffer("features", (2 * torch.rand(term.size, width) - 1) * (3 / width) ** 0.5)
+        self.register_buffer("features", (2 * torch.rand(size, width) - 1) * (3 / width) ** 0.5)
         self.register_buffer("position", torch.zeros((), dtype=torch.long))
 
     def given(self, rows: Tensor) -> dict[str, Tensor]:
@@ -228,7 +228,8 @@ def memories(terms: Sequence[Term], *, images: int, novel: int, width: int, star
         if isinstance(term, ClusterConsistency) and "ensemble" in term.needs:
             found.append(Ensemble(term, images, novel))
         if isinstance(term, Contrast):
-            found.append(Queue(term, width))
+            # Never more than there are images: an epoch fills it, and nothing drawn at random is left.
+            found.append(Queue(min(term.size, images), width))
     return found
 
 

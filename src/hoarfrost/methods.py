@@ -59,6 +59,7 @@ NCL = Method(
         Pairwise(weight=1.0, pairs="cosine"),
         Consistency(weight=5.0, ramp=50),
         Contrast(weight=1.0, start=1),  # the queue is filled in the first epoch
+        Replay(weight=0.0, over="labelled"),  # with a weight it draws what hard negatives are mixed with
     ),
     design=Design(readout="logits"),
 )

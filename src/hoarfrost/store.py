@@ -80,8 +80,11 @@ def check_format(content: Mapping[str, Any], path: Path) -> None:
 
 def check_same(folder: Path, content: Mapping[str, Any]) -> None:
     """Refuses to go on in a folder whose ``config.json`` says something else, and names what."""
+    from hoarfrost.config import filled
+
     before = read_json(folder / "config.json", "folder to resume")
     check_format(before, folder)
+    before |= {key: filled(before[key]) for key in ("learner", "config") if key in before}
     if found := differences(before, dict(content)):
         found = ["the images are not those that it was started with" if f.startswith("images") else f for f in found]
         found = list(dict.fromkeys(found))

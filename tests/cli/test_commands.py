@@ -223,3 +223,13 @@ def test_a_short_run_on_real_files(
     run_config = RunConfig(dataset=dataset, split=split, class_order="natural", learner=config)
     metrics = run(run_config, few, tested, out=tmp_path / "run", device="cpu")
     assert metrics["steps"][0]["novel"] == int(split.split("-")[1])
+
+
+def test_the_design_of_a_model_is_refused_before_anything_is_learned(
+    models: Path, folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "other"
+    command = ["discover", str(models / "fitted"), str(folders / "unsorted"), "--novel", "2", "--out", str(out)]
+    assert main([*command, "--set", "method.design.readout=logits"]) == 2
+    assert "method.design belongs to the model" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from hoarfrost.cli import options
+from hoarfrost.errors import InputError
 
 SUMMARY = "discover new classes in a folder of unlabelled images"
 DESCRIPTION = (
@@ -43,7 +44,10 @@ def main(args: argparse.Namespace) -> int:
     model, out = Path(args.model), Path(args.out)
     learner = Learner.load(model, args.device)
     before = learner.config
-    learner.reconfigure(options.configured(before, args, discover_epochs=args.epochs))
+    config = options.configured(before, args, discover_epochs=args.epochs)
+    if config.method.design != before.method.design:
+        raise InputError("method.design belongs to the model: choose it, or another --method, with hoarfrost fit")
+    learner.reconfigure(config)
     images = learner.prepare(Path(args.images), options.keeping(args))
     check_novel(args.novel, len(images))
     content = {

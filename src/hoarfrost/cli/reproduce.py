@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,9 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Carries out what is missing, writes the table, prints it."""
     from hoarfrost.paper import tables
-    from hoarfrost.paper.cluster import Cluster
     from hoarfrost.paper.estimate import Estimate
-    from hoarfrost.paper.plan import carry_out, launch_here, log_of, sharing_gpu
+    from hoarfrost.paper.plan import log_of
     from hoarfrost.training.runtime import resolve_device
 
     table = tables.get_table(args.table)
@@ -81,7 +80,7 @@ def main(args: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     failed: list[Planned] = []
     if missing:
-        duration = _duration(estimate.total(missing))
+        duration = _duration(estimate.total(plan))
         _tell(f"{len(missing)} of {len(plan)} runs to do, about {duration} one after the other; all in {folder}")
         done = len(plan) - len(missing)
 
@@ -91,15 +90,11 @@ def main(args: argparse.Namespace) -> int:
             last = f", see {log_of(folder, run)}: {_last_line(log_of(folder, run))}" if what == "failed" else ""
             _tell(f"[{done}/{len(plan)}] {run.name} {what}{last}")
 
-        data, more = Path(args.data), ["--device", args.device]
-        if args.ray is not None:
-            with Cluster(args.ray, args.jobs) as cluster:
-                launch = cluster.launch(folder, data, more)
-                failed = carry_out(missing, launch, folder=folder, jobs=cluster.jobs, said=said)
-        else:
-            with sharing_gpu(args.jobs if device.type == "cuda" else 1):
-                launch = launch_here(folder, data, more)
-                failed = carry_out(missing, launch, folder=folder, jobs=args.jobs, said=said)
+        try:
+            failed = _carry_out(args, missing, said, on_gpu=device.type == "cuda")
+        except KeyboardInterrupt:
+            _tell("the same command goes on from here")
+            raise
     name = "-".join([args.table, *(args.dataset or []), *([f"epochs{args.epochs}"] if args.epochs else [])])
     draws = table.shape in ("norms", "confusion")
     content, text = (_draw if draws else _print)(args, datasets, plan, folder / name)
@@ -108,6 +103,22 @@ def main(args: argparse.Namespace) -> int:
     if failed:
         _tell(f"{len(failed)} runs failed; the same command tries them again")
     return 1 if failed else 0
+
+
+def _carry_out(
+    args: argparse.Namespace, missing: Sequence[Planned], said: Callable[[Planned, str], None], *, on_gpu: bool
+) -> list[Planned]:
+    """Here, or on a cluster."""
+    from hoarfrost.paper.cluster import Cluster
+    from hoarfrost.paper.plan import carry_out, launch_here, sharing_gpu
+
+    folder, data, more = args.out, Path(args.data), ["--device", args.device]
+    if args.ray is not None:
+        with Cluster(args.ray, args.jobs) as cluster:
+            launch = cluster.launch(folder, data, more)
+            return carry_out(missing, launch, folder=folder, jobs=cluster.jobs, said=said)
+    with sharing_gpu(args.jobs if on_gpu else 1):
+        return carry_out(missing, launch_here(folder, data, more), folder=folder, jobs=args.jobs, said=said)
 
 
 def _print(
@@ -154,13 +165,10 @@ def _draw(
 
 def _list(args: argparse.Namespace, plan: Sequence[Planned], estimate: Any) -> int:
     """The runs, and about how long each will take."""
-    rows, lines, made, total = [], list[str](), set[object](), 0.0
+    rows, lines, made, total = [], list[str](), estimate.made(plan), 0.0
     width = max(len(run.name) for run in plan)
     for run in plan:
-        one, rest = estimate.stages(run)
-        finished = run.metrics(args.out) is not None
-        seconds = 0.0 if finished else rest + (0.0 if run.stage_one in made else one)
-        made.add(run.stage_one)
+        finished, seconds = run.metrics(args.out) is not None, estimate.next(run, made)
         total += seconds
         rows.append({"run": run.name, "finished": finished, "seconds": round(seconds)})
         lines.append(f"{run.name:{width}}  {'finished' if finished else 'about ' + _duration(seconds)}")

@@ -373,7 +373,7 @@ class Contrast(Term):
     kind: ClassVar[str] = "contrast"
 
     size: int = 2000
-    """of the queue"""
+    """of the queue, where there are as many images"""
     temperature: float = 0.05
     own: float = 0.2
     """the second view's part of the target; the neighbours share the rest"""
@@ -406,6 +406,6 @@ class Contrast(Term):
             queue,
             temperature=self.temperature,
             own=self.own,
-            neighbours=max(1, self.size // (2 * novel)),
+            neighbours=max(1, len(queue) // (2 * novel)),
             harder=harder,
         )

@@ -67,12 +67,20 @@ class Estimate:
 
     def total(self, plan: Sequence[Planned]) -> float:
         """Of runs that are to come, one after the other."""
-        made = {run.stage_one for run in plan if run.metrics(self.folder) is not None}
-        seconds = 0.0
+        made, seconds = self.made(plan), 0.0
         for run in plan:
-            if run.metrics(self.folder) is not None:
-                continue
-            one, rest = self.stages(run)
-            seconds += rest + (0 if run.stage_one in made else one)
-            made.add(run.stage_one)
+            seconds += self.next(run, made)
         return seconds
+
+    def next(self, run: Planned, made: set[tuple[object, ...]]) -> float:
+        """Of one run, where these stage ones are made; 0 where it is finished. Its own is made then."""
+        if run.metrics(self.folder) is not None:
+            return 0.0
+        one, rest = self.stages(run)
+        seconds = rest + (0 if run.stage_one in made else one)
+        made.add(run.stage_one)
+        return seconds
+
+    def made(self, plan: Sequence[Planned]) -> set[tuple[object, ...]]:
+        """The stage ones that finished runs have made."""
+        return {run.stage_one for run in plan if run.metrics(self.folder) is not None}

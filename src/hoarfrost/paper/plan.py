@@ -85,6 +85,9 @@ class Job(Protocol):
 
 Launch = Callable[[Planned], Job]
 
+PATIENCE = 10.0
+"""seconds that runs get to end, after they were asked to"""
+
 
 def launch_here(folder: Path, data: Path, more: Sequence[str] = ()) -> Launch:
     """Starts runs as processes of this machine, which end when this one does."""
@@ -167,6 +170,9 @@ def carry_out(
     finally:
         for job in running.values():
             job.terminate()
+        until = time.monotonic() + PATIENCE
+        while any(job.poll() is None for job in running.values()) and time.monotonic() < until:
+            time.sleep(0.05)
     return failed
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hoarfrost import store
-from hoarfrost.config import Config, from_json, to_json
+from hoarfrost.config import filled
 from hoarfrost.errors import InputError
 
 
@@ -32,7 +32,7 @@ class Result:
     def settings(self) -> dict[str, Any]:
         """What the run was configured with, images and all, but for the seed. Newer settings have their defaults."""
         config: dict[str, Any] = dict(self.content["config"])
-        settings = {**to_json(from_json(Config, config.pop("learner"))), **config}
+        settings = {**filled(config.pop("learner")), **config}
         return {key: value for key, value in settings.items() if key != "seed"}
 
 

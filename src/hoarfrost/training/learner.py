@@ -55,6 +55,8 @@ class Outputs:
     """(N, D), where asked for"""
     calibrated: NDArray[np.float32] | None = None
     """(N, C), where heads are concatenated: the probabilities of each head side by side"""
+    by_joint: bool = True
+    """whether the joint head decides, as it was trained"""
 
     @property
     def predicted(self) -> NDArray[np.int64]:
@@ -311,6 +313,7 @@ class Learner:
             novel=tuple(whole(parts) for parts in zip(*novel, strict=True)),
             features=whole(kept) if features else None,
             calibrated=whole(calibrated) if calibrated else None,
+            by_joint=network.design.readout == "joint",
         )
 
     @torch.no_grad()

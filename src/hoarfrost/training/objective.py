@@ -79,10 +79,12 @@ class Objective(nn.Module):
         return ("loss", *(term.kind for term in self.terms))
 
     def train(self, mode: bool = True) -> Objective:
-        """The teacher never leaves its evaluation mode."""
+        """The teacher never leaves its evaluation mode, nor do the branches of earlier steps."""
         super().train(mode)
         if self.teacher is not None:
             self.teacher.eval()
+        for branch in self.student.branches[:-1]:
+            branch.eval()
         return self
 
     def set_epoch(self, epoch: int) -> None:
@@ -132,7 +134,7 @@ class Objective(nn.Module):
         taught = None
         if teacher is not None and "teacher" in self.needs:
             with torch.no_grad():
-                taught = teacher(views[0]).float()
+                taught = teacher.backbone(views[0]).float()
         if self.gather is not None:
             features = [self.gather(view) for view in features]
             taught = None if taught is None else self.gather(taught)
@@ -146,8 +148,8 @@ class Objective(nn.Module):
                 given["auxiliary"] = student.auxiliary_logits(features[0])
             if teacher is not None and taught is not None:
                 with torch.no_grad():
-                    given["teacher_features"] = teacher.basic(taught)
-                    given["teacher_joint"] = teacher.joint_logits(taught)
+                    given["teacher_features"] = taught
+                    given["teacher_joint"] = teacher.joint(taught)
                 if "old head" in self.needs:
                     given["old_head"] = teacher.joint_logits(features[0])
             if replayed is not None:
