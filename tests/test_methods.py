@@ -119,10 +119,10 @@ def test_earlier_novel_heads_and_branches_stay_bit_for_bit(learned: Learned) -> 
 
 def test_a_head_without_a_loss_does_not_decay(learned: Learned) -> None:
     if learned.method.supervised or learned.method.design.readout == "means":
-        return  # all of it is made anew in each step
+        pytest.skip("all of it is made anew in each step")
     heads: set[str] = {head for term in learned.method.active for head in term.trains}
-    if learned.method.design.novel == "joint":
-        heads |= {"joint"} & {"joint" if head == "novel" else head for head in heads}
+    if learned.method.design.novel == "joint" and "novel" in heads:
+        heads.add("joint")
     same = torch.equal(learned.states[1]["joint.weight"][:4], learned.states[0]["joint.weight"])
     assert same == ("joint" not in heads)
 
@@ -144,7 +144,7 @@ def test_an_interrupted_discovery_goes_on_to_the_same_weights(
     learned: Learned, digits: tuple[ImageSet, ImageSet], tmp_path: Path
 ) -> None:
     if not learned.method.active:
-        return
+        pytest.skip("nothing is trained")
     steps, learner = list(scenario_for(learned.method.name, digits)), begun(learned.method.name)
     learner.learn(steps[0])
 

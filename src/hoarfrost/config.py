@@ -19,7 +19,7 @@ import numpy as np
 from hoarfrost.data.arrays import MIN_SIDE
 from hoarfrost.data.augment import Augment, Crop
 from hoarfrost.errors import InputError, require, unknown
-from hoarfrost.losses.terms import Clustering, Contrast, CrossEntropy, Term
+from hoarfrost.losses.terms import CrossEntropy, Term
 from hoarfrost.models.network import Design
 
 T = TypeVar("T")
@@ -135,23 +135,19 @@ class Method:
             bool(self.active) or (by_clusters and self.design.readout == "means"),
             "method.terms needs at least one term with a weight above 0",
         )
+        joint, replays = self.design.novel == "joint", any(term.kind == "replay" for term in self.active)
         for term in self.active:
-            if isinstance(term, Clustering):
-                fits = by_clusters and self.design.novel == "centres"
-                require(fits, "method.terms.clustering needs method.start=k-means and method.design.novel=centres")
-            if isinstance(term, Contrast) and term.hard_negatives:
-                replayed = any(other.kind == "replay" for other in self.active)
-                require(
-                    replayed,
-                    "hard negatives are mixed from features of labelled classes, which this method does not have:"
-                    " set method.terms.contrast.hard_negatives=false, or let them be replayed by a weight of the replay"
-                    " term, as in method.terms.replay.weight=1",
-                )
+            name, needs = f"method.terms.{term.kind}", term.needs
             require(
-                "auxiliary" not in term.trains or self.design.residual,
-                f"method.terms.{term.kind} needs method.design.residual=true",
+                "targets" not in needs or (by_clusters and self.design.novel == "centres"),
+                f"{name} needs method.start=k-means and method.design.novel=centres",
             )
-        joint = self.design.novel == "joint"
+            require("auxiliary" not in needs or self.design.residual, f"{name} needs method.design.residual=true")
+            require(
+                "replay" not in needs or replays,
+                f"{name} asks for features of labelled classes (hard_negatives), and those are gone: do without, or let"
+                " the replay term draw them, as with method.terms.replay.weight=1",
+            )
         require(not (by_clusters and joint), "method.start=k-means needs a novel head: set method.design.novel=linear")
         require(
             not joint or self.design.readout == "joint", "method.design.novel=joint needs method.design.readout=joint"

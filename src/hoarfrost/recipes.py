@@ -35,7 +35,7 @@ class Recipe:
     def config(self, method: Method, seed: int) -> Config:
         """The learner's configuration for a method on this data."""
         discover = method.course.of(self.discover, self.fit)
-        scale = 1.0 if discover is self.discover else discover.epochs / method.course.epochs
+        scale = discover.epochs / method.course.epochs
         terms = tuple(self._tuned(term, scale) for term in method.terms)
         return Config(
             method=replace(method, terms=terms),

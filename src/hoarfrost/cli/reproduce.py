@@ -13,6 +13,7 @@ from hoarfrost.errors import InputError
 
 if TYPE_CHECKING:
     from hoarfrost.data.images import ImageSet
+    from hoarfrost.paper.estimate import Estimate
     from hoarfrost.paper.plan import Planned
 
 SUMMARY = "the paper's tables and figures, with the published numbers beside ours"
@@ -163,7 +164,7 @@ def _draw(
     return {"table": args.table, "files": files}, f"{args.table}: {table.title}"
 
 
-def _list(args: argparse.Namespace, plan: Sequence[Planned], estimate: Any) -> int:
+def _list(args: argparse.Namespace, plan: Sequence[Planned], estimate: Estimate) -> int:
     """The runs, and about how long each will take."""
     rows, lines, made, total = [], list[str](), estimate.made(plan), 0.0
     width = max(len(run.name) for run in plan)

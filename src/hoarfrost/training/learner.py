@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from hoarfrost.clusters import k_means, principal_components
 from hoarfrost.config import Config, Schedule, override
 from hoarfrost.data.arrays import as_images, encode_labels
 from hoarfrost.data.augment import Augment
@@ -22,12 +21,11 @@ from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser, plain_batches
 from hoarfrost.errors import InputError
-from hoarfrost.losses.functional import student_t_logits
 from hoarfrost.memory import ClassStatistics, Tally
 from hoarfrost.methods import get_method
 from hoarfrost.models.backbones import build_backbone, get_shape
 from hoarfrost.models.model import Model
-from hoarfrost.models.network import Centres, Network, grow, placed, set_nearest
+from hoarfrost.models.network import Network, grow, placed, set_nearest
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import derive, seeded
@@ -36,6 +34,7 @@ from hoarfrost.training.objective import Objective, choose_trained, discovery_ob
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.resolve import check_frozen, resolve
 from hoarfrost.training.runtime import Compile, Runtime
+from hoarfrost.training.start import start_from_clusters
 
 Images = ArrayLike | ImageSet | str | Path
 """uint8 arrays (N, H, W) or (N, H, W, C), an ImageSet, a folder of images or an .npz file"""
@@ -244,25 +243,12 @@ class Learner:
         return self
 
     def _start(self, student: Network, teacher: Network, images: ImageSet) -> Tensor:
-        """Lets the newest novel head begin with k-means of the teacher's features; gives the clusters' probabilities.
-
-        A head with centres gets those of the principal components; its linear layer stays random. A linear head gets
-        those of the features themselves.
-        """
-        novel, seed = student.novel_per_step[-1], derive(self.config.seed, "k-means", student.steps)
+        """Lets the newest novel head begin with clusters of the teacher's features; gives their probabilities."""
         features = self.outputs(images, teacher, features=True).features
         assert features is not None
-        features = features[:, : teacher.backbone.features]
-        head = student.novel[-1]
-        points = principal_components(features, novel) if isinstance(head, Centres) else features
-        centres = self.runtime.processes.first(lambda: k_means(points, novel, seed))
-        first = torch.from_numpy(np.asarray(centres, dtype=np.float32))
-        if isinstance(head, Centres):
-            with torch.no_grad():
-                head.centres.copy_(first)
-        elif isinstance(head, nn.Linear):
-            set_nearest(head, first)
-        return student_t_logits(torch.from_numpy(points.astype(np.float32)), first).softmax(dim=1)
+        seed = derive(self.config.seed, "k-means", student.steps)
+        basic = features[:, : teacher.backbone.features]
+        return start_from_clusters(student, basic, seed, self.runtime.processes)
 
     def _objective(self, student: Network, before: Model, images: ImageSet, start: Tensor | None) -> Objective:
         """What a discovery minimises."""
