@@ -62,6 +62,13 @@ def test_a_table_is_made_and_what_is_there_is_not_repeated(tmp_path: Path, capsy
     assert (out / "figure-norms-digits-epochs1.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "figure-norms-digits-epochs1.pdf").read_bytes().startswith(b"%PDF")
 
+    assert main(["reproduce", "tableA3", "figure-norms", *SHORT, "--out", str(out), "--json"]) == 0
+    both = json.loads(capsys.readouterr().out)
+    assert [table["table"] for table in both["tables"]] == ["tableA3", "figure-norms"]
+    assert both["failed"] == []
+    assert main(["reproduce", "tableA3", "figure-norms", *SHORT, "--out", str(out), "--dry-run", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["runs"]) == 4, "a run that is in both is one run"
+
 
 def test_what_will_be_done_is_listed_and_not_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "table1", "--dataset", "digits", "--seeds", "2", "--device", "cpu"]
@@ -92,7 +99,7 @@ def test_a_failed_run_leaves_the_others_their_places(tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["table9"], "unknown table or figure 'table9'"),
+        (["table1", "table9"], "unknown table or figure 'table9'"),
         (["table1", "--dataset", "cifar"], "did you mean 'cifar10'"),
         (["table1", "--seeds", "0"], "must be a whole number above 0"),
         (["table1", "--dataset", "cifar10", "--data", "nowhere"], "nowhere"),

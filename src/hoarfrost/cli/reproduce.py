@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "the paper's tables and figures, with the published numbers beside ours"
 DESCRIPTION = (
-    "Carry out the runs of a table or figure of the paper and make it. Stage one is trained once; finished runs "
+    "Carry out the runs of tables or figures of the paper and make these. Stage one is trained once; finished runs "
     "are found and not repeated; an interrupted table goes on where it was."
 )
 EXAMPLE = "example: hoarfrost reproduce table4 --dataset cifar10 --seeds 3 --data data"
@@ -27,7 +28,10 @@ EXAMPLE = "example: hoarfrost reproduce table4 --dataset cifar10 --seeds 3 --dat
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``reproduce``."""
     parser.add_argument(
-        "table", metavar="TABLE", help="table1 to table5, tableA3 to tableA6, figure-norms or figure-confusion"
+        "tables",
+        nargs="+",
+        metavar="TABLE",
+        help="table1 to table5, tableA3 to tableA6, figure-norms, figure-confusion; several share their runs",
     )
     parser.add_argument(
         "--dataset", action="append", metavar="NAME", help="one data set; may be repeated (default: those of the paper)"
@@ -60,15 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Carries out what is missing, writes the table, prints it."""
-    from hoarfrost.paper import tables
     from hoarfrost.paper.estimate import Estimate
     from hoarfrost.paper.plan import log_of
     from hoarfrost.training.runtime import resolve_device
 
-    table = tables.get_table(args.table)
-    datasets = list(dict.fromkeys(args.dataset or table.printed))
+    asked = [_asked(name, args) for name in dict.fromkeys(args.tables)]
     device = resolve_device(args.device)
-    plan = tables.planned(table, datasets, args.seeds, args.epochs)
+    plan = list(dict.fromkeys(run for part in asked for run in part.plan))
     folder: Path = args.out
     estimate = Estimate(args.device, folder, plan)
     missing = [run for run in plan if run.metrics(folder) is None]
@@ -76,7 +78,7 @@ def main(args: argparse.Namespace) -> int:
         return _list(args, plan, estimate)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is no folder: choose another --out")
-    for dataset in datasets:
+    for dataset in dict.fromkeys(dataset for part in asked for dataset in part.datasets):
         _read(dataset, args)  # refused before the first run does
     folder.mkdir(parents=True, exist_ok=True)
     failed: list[Planned] = []
@@ -96,14 +98,39 @@ def main(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             _tell("the same command goes on from here")
             raise
-    name = "-".join([args.table, *(args.dataset or []), *([f"epochs{args.epochs}"] if args.epochs else [])])
-    draws = table.shape in ("norms", "confusion")
-    content, text = (_draw if draws else _print)(args, datasets, plan, folder / name)
-    content["failed"] = [run.name for run in failed]
-    options.answer(args, content, f"{text}\n{', '.join(content['files'])}")
+    contents, texts = list[dict[str, Any]](), list[str]()
+    for part in asked:
+        content, text = (_draw if part.draws else _print)(args, part)
+        contents.append(content)
+        texts.append(f"{text}\n{', '.join(content['files'])}")
+    whole = contents[0] if len(contents) == 1 else {"tables": contents}
+    options.answer(args, {**whole, "failed": [run.name for run in failed]}, "\n\n".join(texts))
     if failed:
         _tell(f"{len(failed)} runs failed; the same command tries them again")
     return 1 if failed else 0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One of the tables or figures that were asked for."""
+
+    name: str
+    datasets: tuple[str, ...]
+    plan: tuple[Planned, ...]
+    path: Path
+    """of its files, without their ending"""
+    draws: bool
+    """whether it is a figure"""
+
+
+def _asked(name: str, args: argparse.Namespace) -> Asked:
+    from hoarfrost.paper import tables
+
+    table = tables.get_table(name)
+    datasets = tuple(dict.fromkeys(args.dataset or table.printed))
+    plan = tuple(tables.planned(table, datasets, args.seeds, args.epochs))
+    file = "-".join([name, *(args.dataset or []), *([f"epochs{args.epochs}"] if args.epochs else [])])
+    return Asked(name, datasets, plan, args.out / file, draws=table.shape in ("norms", "confusion"))
 
 
 def _carry_out(
@@ -122,46 +149,43 @@ def _carry_out(
         return carry_out(missing, launch_here(folder, data, more), folder=folder, jobs=args.jobs, said=said)
 
 
-def _print(
-    args: argparse.Namespace, datasets: Sequence[str], plan: Sequence[Planned], path: Path
-) -> tuple[dict[str, Any], str]:
+def _print(args: argparse.Namespace, asked: Asked) -> tuple[dict[str, Any], str]:
     """The table, in its files, as JSON and as text."""
     from hoarfrost.paper import tables
 
     results: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for run in plan:
+    for run in asked.plan:
         if (content := run.metrics(args.out)) is not None:
             results.setdefault((run.dataset, run.method), []).append(content)
-    made = tables.lines(args.table, datasets, results)
+    name, path = asked.name, asked.path
+    made = tables.lines(name, asked.datasets, results)
     files = []
     for ending, text in (
-        ("md", tables.as_markdown(args.table, made)),
-        ("csv", tables.as_csv(args.table, made)),
-        ("tex", tables.as_latex(args.table, made)),
+        ("md", tables.as_markdown(name, made)),
+        ("csv", tables.as_csv(name, made)),
+        ("tex", tables.as_latex(name, made)),
     ):
         files.append(path.with_name(f"{path.name}.{ending}"))
         files[-1].write_text(text, encoding="utf-8")
     rows = [tables.to_row(line) for line in made]
-    return {"table": args.table, "rows": rows, "files": [*map(str, files)]}, tables.as_text(args.table, made) + "\n"
+    return {"table": name, "rows": rows, "files": [*map(str, files)]}, tables.as_text(name, made) + "\n"
 
 
-def _draw(
-    args: argparse.Namespace, datasets: Sequence[str], plan: Sequence[Planned], path: Path
-) -> tuple[dict[str, Any], str]:
+def _draw(args: argparse.Namespace, asked: Asked) -> tuple[dict[str, Any], str]:
     """The figure, one for each data set, of the first seed."""
     from hoarfrost.paper import pictures, tables
 
-    table, files = tables.get_table(args.table), list[str]()
+    table, files, path = tables.get_table(asked.name), list[str](), asked.path
     labels = {method: label for label, method in table.rows}
-    for dataset in datasets:
+    for dataset in asked.datasets:
         images = _read(dataset, args)
-        runs = [run for run in plan if (run.dataset, run.seed) == (dataset, 0)]
+        runs = [run for run in asked.plan if (run.dataset, run.seed) == (dataset, 0)]
         found = [pictures.compared(run, labels[run.method], args.out, images, args.device) for run in runs]
         shown = [run for run in found if run is not None]
         if shown:
-            place = path if args.dataset and len(datasets) == 1 else path.with_name(f"{path.name}-{dataset}")
+            place = path if args.dataset and len(asked.datasets) == 1 else path.with_name(f"{path.name}-{dataset}")
             files += map(str, pictures.save(pictures.PICTURES[table.shape](shown), place))
-    return {"table": args.table, "files": files}, f"{args.table}: {table.title}"
+    return {"table": asked.name, "files": files}, f"{asked.name}: {table.title}"
 
 
 def _list(args: argparse.Namespace, plan: Sequence[Planned], estimate: Estimate) -> int:
@@ -174,7 +198,8 @@ def _list(args: argparse.Namespace, plan: Sequence[Planned], estimate: Estimate)
         rows.append({"run": run.name, "finished": finished, "seconds": round(seconds)})
         lines.append(f"{run.name:{width}}  {'finished' if finished else 'about ' + _duration(seconds)}")
     lines.append(f"{len(plan)} runs, about {_duration(total)} one after the other")
-    return options.answer(args, {"table": args.table, "runs": rows, "seconds": round(total)}, "\n".join(lines))
+    content = {"table": " ".join(args.tables), "runs": rows, "seconds": round(total)}
+    return options.answer(args, content, "\n".join(lines))
 
 
 def _read(dataset: str, args: argparse.Namespace) -> tuple[ImageSet, ImageSet]:
