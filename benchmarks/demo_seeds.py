@@ -15,9 +15,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from hoarfrost.paper.text import renewed
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "demo"
-BEGIN, END = "<!-- made by benchmarks/demo_seeds.py -->", "<!-- end -->"
+BEGIN = "<!-- made by benchmarks/demo_seeds.py -->"
 
 
 def run_demo(seed: int) -> dict[str, Any]:
@@ -50,10 +52,7 @@ def main() -> None:
         (RESULTS / f"seed-{seed}.json").write_text(json.dumps(run_demo(seed), indent=2) + "\n")
     made = table([json.loads(path.read_text()) for path in sorted(RESULTS.glob("seed-*.json"))])
     readme = ROOT / "README.md"
-    before, _, rest = readme.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    if rest:
-        readme.write_text(f"{before}{BEGIN}\n{made}\n{END}{after}")
+    readme.write_text(renewed(readme.read_text(), made, begin=BEGIN))
     print(made)
 
 

@@ -22,10 +22,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hoarfrost.paper.text import renewed
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "speed"
 PAGE = ROOT / "docs" / "speed.md"
-BEGIN, END = "<!-- made by benchmarks/speed.py -->", "<!-- end -->"
+BEGIN = "<!-- made by benchmarks/speed.py -->"
 
 GPU = {"dataset": "cifar10", "batches": (128, 512, 64), "images": (6_250, 12_500, 25_000, 50_000), "epochs": 6}
 CPU = {"dataset": "digits", "batches": (32,), "images": (225, 450, 900, 1_800), "epochs": 6}
@@ -187,9 +189,7 @@ def main() -> None:
         (args.out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
     made = "\n".join(section(json.loads(path.read_text())) for path in sorted(args.out.glob("*.json")))
     if args.out == RESULTS and PAGE.exists():
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}\n{made}{END}{after}")
+        PAGE.write_text(renewed(PAGE.read_text(), made.rstrip("\n"), begin=BEGIN))
     print(made)
 
 

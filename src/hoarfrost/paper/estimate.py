@@ -23,6 +23,7 @@ class Estimate:
 
     def __init__(self, device: str, folder: Path, plan: Sequence[Planned]) -> None:
         self.device, self.folder = device, folder
+        self._stage_ones: dict[tuple[object, ...], float] = {}
         finished = {run: content for run in plan if (content := run.metrics(folder)) is not None}
         self.took: Mapping[tuple[str, str, int | None], list[tuple[float, float]]] = {
             (run.dataset, run.method, run.epochs): [
@@ -48,7 +49,10 @@ class Estimate:
         size = config.image_size or 32
         sizes = parse_split(run.split, sum(map(int, run.split.split("-"))))
         each = load.images / load.known
-        one = config.fit.epochs * self._seconds(config, Load(round(sizes[0] * each), sizes[0], sizes[1]), size, 0)
+        if run.stage_one not in self._stage_ones:
+            first = Load(round(sizes[0] * each), sizes[0], sizes[1])
+            self._stage_ones[run.stage_one] = config.fit.epochs * self._seconds(config, first, size, 0)
+        one = self._stage_ones[run.stage_one]
         if config.method.supervised:
             seen = [sum(sizes[: step + 1]) for step in range(1, len(sizes))]
             return one, sum(one * classes / sizes[0] for classes in seen)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hoarfrost.paper.records import Result, grouped, published_row, read_results
+from hoarfrost.paper import tables
+from hoarfrost.paper.records import Result, grouped, published_notes, published_row, read_results
+from hoarfrost.paper.text import markdown, slashed, spread
 
 HEAD = """# Results
 
@@ -28,29 +29,12 @@ The scores are of the test images: whoever picks a row by them has looked at the
 """
 
 
-def spread(values: Sequence[float | None]) -> str:
-    """Mean and standard deviation, or the one value.
+TABLES_HEAD = """## The paper's tables
 
-    >>> spread([1.0, 2.0, 3.0]), spread([5.25]), spread([None])
-    ('2.0 ± 1.0', '5.2', '–')
-    """
-    known = [value for value in values if value is not None]
-    if not known:
-        return "–"
-    if len(known) == 1:
-        return f"{known[0]:.1f}"
-    return f"{statistics.mean(known):.1f} ± {statistics.stdev(known):.1f}"
-
-
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; the first column to the left, the others to the right."""
-    lines = [f"| {' | '.join(header)} |", f"|---|{'--:|' * (len(header) - 1)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
-
-
-def slashed(values: Iterable[float | None]) -> str:
-    """Published numbers in one cell."""
-    return " / ".join("–" if value is None else f"{value:.1f}" for value in values)
+As `hoarfrost reproduce` prints them. Runs with the same seed share their stage one where they were made together.
+*HM* is the harmonic mean of Old and New; *novel head* is New by the head of the new classes alone; *calibrated* is for
+methods that set their heads side by side, the softmax of each by itself ([docs/methods.md](docs/methods.md)).
+"""
 
 
 def one_step_table(groups: dict[tuple[str, str, str], list[Result]]) -> str:
@@ -150,6 +134,22 @@ def sweep_table(results: Sequence[Result], taken: dict[str, Any] | None) -> str:
     return markdown([*header, "Old", "New", "All", "HM", "novel head"], table)
 
 
+def paper_tables(
+    groups: dict[tuple[str, str, str], list[Result]],
+) -> list[tuple[str, str, dict[tuple[str, str, str], list[Result]]]]:
+    """The tables of the paper, each on one data set, that have more runs behind them than FRoST's; and their runs."""
+    found = []
+    for name, table in tables.TABLES.items():
+        if table.shape in ("norms", "confusion"):
+            continue
+        for dataset, split in table.printed.items():
+            keys = [(dataset, split, method) for _, method in table.rows]
+            part = {key: groups[key] for key in keys if key in groups}
+            if any(key[2] != "frost" for key in part):
+                found.append((name, dataset, part))
+    return found
+
+
 def runs_table(results: Sequence[Result]) -> str:
     """Where every figure comes from."""
     rows = []
@@ -173,8 +173,10 @@ def make_page(folder: Path) -> str:
     """The whole page."""
     results, sweeps = read_results(folder), read_results(folder / "sweeps")
     groups = grouped(results)
-    one = {key: group for key, group in groups.items() if len(group[0].content["steps"]) == 1}
-    many = {key: group for key, group in groups.items() if key not in one}
+    shown = paper_tables(groups)
+    covered = {key for _, _, part in shown for key in part if key[2] != "frost"}
+    one = {key: runs for key, runs in groups.items() if len(runs[0].content["steps"]) == 1 and key not in covered}
+    many = {key: runs for key, runs in groups.items() if len(runs[0].content["steps"]) > 1 and key not in covered}
     parts = [HEAD]
     if one:
         parts += ["## One discovery\n", one_step_table(one) + "\n"]
@@ -183,6 +185,13 @@ def make_page(folder: Path) -> str:
         parts += ["\n".join(notes) + "\n"] if notes else []
     if many:
         parts += ["## Several discoveries\n", many_step_table(many) + "\n"]
+    if shown:
+        parts.append(TABLES_HEAD)
+        for name, dataset, part in shown:
+            found = {(key[0], key[2]): [dict(result.content) for result in runs] for key, runs in part.items()}
+            title = f"### Table {name.removeprefix('table')} on {dataset}. {tables.get_table(name).title}\n"
+            parts += [title, markdown(*tables.grid(tables.lines(name, [dataset], found))) + "\n"]
+            parts += [f"- The paper: {note}\n" for note in published_notes(name)]
     if sweeps:
         parts.append(SWEEP_HEAD)
         for dataset, split, method in sorted({result.group for result in sweeps}):

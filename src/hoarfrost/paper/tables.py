@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from hoarfrost.errors import unknown
 from hoarfrost.methods import get_method
-from hoarfrost.paper.page import markdown, slashed, spread
 from hoarfrost.paper.plan import Planned, shortened
 from hoarfrost.paper.records import published_notes, published_row
+from hoarfrost.paper.text import markdown, slashed, spread
 from hoarfrost.recipes import get_recipe
 
 ONE_STEP = {"cifar10": "5-5", "cifar100": "80-20", "tiny-imagenet": "180-20"}

@@ -1,0 +1,46 @@
+"""Figures and tables as text."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+from hoarfrost.errors import InputError
+
+
+def spread(values: Sequence[float | None]) -> str:
+    """Mean and standard deviation, or the one value.
+
+    >>> spread([1.0, 2.0, 3.0]), spread([5.25]), spread([None])
+    ('2.0 ± 1.0', '5.2', '–')
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    if len(known) == 1:
+        return f"{known[0]:.1f}"
+    return f"{statistics.mean(known):.1f} ± {statistics.stdev(known):.1f}"
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; the first column to the left, the others to the right."""
+    lines = [f"| {' | '.join(header)} |", f"|---|{'--:|' * (len(header) - 1)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def slashed(values: Iterable[float | None]) -> str:
+    """Published numbers in one cell."""
+    return " / ".join("–" if value is None else f"{value:.1f}" for value in values)
+
+
+def renewed(page: str, made: str, *, begin: str, end: str = "<!-- end -->") -> str:
+    """A page with what stands between two marks made anew.
+
+    >>> renewed("a <!-- x --> b <!-- end --> c", "new", begin="<!-- x -->")
+    'a <!-- x -->\\nnew\\n<!-- end --> c'
+    """
+    before, mark, rest = page.partition(begin)
+    _, closing, after = rest.partition(end)
+    if not mark or not closing:
+        raise InputError(f"the page has no part between {begin} and {end}")
+    return f"{before}{begin}\n{made}\n{end}{after}"
