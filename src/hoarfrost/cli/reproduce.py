@@ -94,7 +94,7 @@ def main(args: argparse.Namespace) -> int:
             _tell(f"[{done}/{len(plan)}] {run.name} {what}{last}")
 
         try:
-            failed = _carry_out(args, missing, said, on_gpu=device.type == "cuda")
+            failed = _carry_out(args, plan, missing, said, on_gpu=device.type == "cuda")
         except KeyboardInterrupt:
             _tell("the same command goes on from here")
             raise
@@ -134,19 +134,26 @@ def _asked(name: str, args: argparse.Namespace) -> Asked:
 
 
 def _carry_out(
-    args: argparse.Namespace, missing: Sequence[Planned], said: Callable[[Planned, str], None], *, on_gpu: bool
+    args: argparse.Namespace,
+    plan: Sequence[Planned],
+    missing: Sequence[Planned],
+    said: Callable[[Planned, str], None],
+    *,
+    on_gpu: bool,
 ) -> list[Planned]:
     """Here, or on a cluster."""
     from hoarfrost.paper.cluster import Cluster
-    from hoarfrost.paper.plan import carry_out, launch_here, sharing_gpu
+    from hoarfrost.paper.plan import carry_out, launch_here, sharing_gpu, stage_ones
 
     folder, data, more = args.out, Path(args.data), ["--device", args.device]
+    made = stage_ones(plan, folder)
     if args.ray is not None:
         with Cluster(args.ray, args.jobs) as cluster:
             launch = cluster.launch(folder, data, more)
-            return carry_out(missing, launch, folder=folder, jobs=cluster.jobs, said=said)
+            return carry_out(missing, launch, folder=folder, jobs=cluster.jobs, said=said, made=made)
     with sharing_gpu(args.jobs if on_gpu else 1):
-        return carry_out(missing, launch_here(folder, data, more), folder=folder, jobs=args.jobs, said=said)
+        launch = launch_here(folder, data, more)
+        return carry_out(missing, launch, folder=folder, jobs=args.jobs, said=said, made=made)
 
 
 def _print(args: argparse.Namespace, asked: Asked) -> tuple[dict[str, Any], str]:
@@ -190,7 +197,9 @@ def _draw(args: argparse.Namespace, asked: Asked) -> tuple[dict[str, Any], str]:
 
 def _list(args: argparse.Namespace, plan: Sequence[Planned], estimate: Estimate) -> int:
     """The runs, and about how long each will take."""
-    rows, lines, made, total = [], list[str](), estimate.made(plan), 0.0
+    from hoarfrost.paper.plan import stage_ones
+
+    rows, lines, made, total = [], list[str](), stage_ones(plan, args.out), 0.0
     width = max(len(run.name) for run in plan)
     for run in plan:
         finished, seconds = run.metrics(args.out) is not None, estimate.next(run, made)

@@ -10,7 +10,7 @@ from statistics import mean
 
 from hoarfrost.bench import LOADS, Load, multiplication_rate, stage_flop
 from hoarfrost.config import Config
-from hoarfrost.paper.plan import Planned
+from hoarfrost.paper.plan import Planned, stage_ones
 from hoarfrost.scenario import parse_split
 from hoarfrost.training.runtime import Runtime
 
@@ -71,7 +71,7 @@ class Estimate:
 
     def total(self, plan: Sequence[Planned]) -> float:
         """Of runs that are to come, one after the other."""
-        made, seconds = self.made(plan), 0.0
+        made, seconds = stage_ones(plan, self.folder), 0.0
         for run in plan:
             seconds += self.next(run, made)
         return seconds
@@ -84,7 +84,3 @@ class Estimate:
         seconds = rest + (0 if run.stage_one in made else one)
         made.add(run.stage_one)
         return seconds
-
-    def made(self, plan: Sequence[Planned]) -> set[tuple[object, ...]]:
-        """The stage ones that finished runs have made."""
-        return {run.stage_one for run in plan if run.metrics(self.folder) is not None}

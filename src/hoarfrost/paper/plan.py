@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +45,7 @@ class Planned:
         """The command that carries it out, or goes on with it."""
         command = [sys.executable, "-m", "hoarfrost", "run", "--dataset", self.dataset, "--split", self.split]
         command += ["--method", self.method, "--seed", str(self.seed), "--data", str(data), "--resume", "--json"]
-        command += ["--out", str(folder / self.name), "--share", str(folder / "shared"), *more]
+        command += ["--out", str(folder / self.name), "--share", str(shelf_of(folder)), *more]
         for option, value in (("--epochs", self.epochs), ("--fit-epochs", self.fit_epochs)):
             command += [] if value is None else [option, str(value)]
         for setting in self.settings:
@@ -127,6 +127,18 @@ def sharing_gpu(jobs: int) -> Iterator[None]:
             subprocess.run([control], input=b"quit\n", check=False)
 
 
+def stage_ones(plan: Sequence[Planned], folder: Path) -> set[tuple[object, ...]]:
+    """The stage ones that finished runs have left on the shelf."""
+    if not shelf_of(folder).is_dir():
+        return set()
+    return {run.stage_one for run in plan if run.metrics(folder) is not None}
+
+
+def shelf_of(folder: Path) -> Path:
+    """Where runs of one folder share their stage ones."""
+    return folder / "shared"
+
+
 def has_stage_one(folder: Path) -> bool:
     """Whether a run has its stage one behind it, and so on the shelf."""
     return (folder / "unfinished" / "stage-0").exists() or (folder / "metrics.json").exists()
@@ -139,13 +151,14 @@ def carry_out(
     folder: Path,
     jobs: int,
     said: Callable[[Planned, str], None],
+    made: Iterable[tuple[object, ...]] = (),
 ) -> list[Planned]:
     """Carries all out, ``jobs`` at a time, and gives those that failed; ``said`` hears what becomes of each.
 
-    Runs that need a stage one wait for the run that makes it.
+    Runs that need a stage one wait for the run that makes it, unless it is ``made``.
     """
     waiting, running, failed = list(plan), dict[Planned, Job](), list[Planned]()
-    made: set[tuple[object, ...]] = set()
+    made = set(made)
     try:
         while waiting or running:
             for run, job in list(running.items()):
