@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import hoarfrost
 from hoarfrost.cli import bench, demo, discover, evaluate, fit, methods, predict, reproduce, run
+from hoarfrost.cli.bytecode import keep_bytecode
 from hoarfrost.errors import InputError
 from hoarfrost.launch import Launched
 
@@ -94,6 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not stop anything
             stream.reconfigure(errors="backslashreplace")
     parsed = parse(sys.argv[1:] if arguments is None else list(arguments))
+    keep_bytecode()
     resumable = "resume" in parsed
     onward = "; --resume goes on from the last finished epoch" if resumable else ""
     warnings.showwarning = lambda message, *_, **__: _warn(str(message))

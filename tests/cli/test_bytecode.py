@@ -1,0 +1,76 @@
+"""Where bytecode is kept: asked of a Python that is started for it, with a torch that is one line long."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hoarfrost
+
+ASK = """
+import sys
+from hoarfrost.cli.bytecode import keep_bytecode
+keep_bytecode()
+import subprocess, torch
+child = "import sys, torch; print(sys.pycache_prefix, sys.dont_write_bytecode)"
+print(sys.pycache_prefix, sys.dont_write_bytecode)
+sys.stdout.flush()
+subprocess.run([sys.executable, "-c", child], check=True)
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder of packages."""
+    (tmp_path / "site" / "torch").mkdir(parents=True)
+    (tmp_path / "site" / "torch" / "__init__.py").write_text("version = 1\n")
+    return tmp_path / "site"
+
+
+def answer(site: Path, **environment: str) -> list[str]:
+    """What the process and one that it starts say of where bytecode goes."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    source = Path(hoarfrost.__file__).parents[1]
+    told = {"PYTHONPATH": f"{site}:{source}", "XDG_CACHE_HOME": str(site.parent / "cache"), **environment}
+    done = subprocess.run([sys.executable, "-c", ASK], env={**inherited, **told}, stdout=subprocess.PIPE, check=True)
+    return done.stdout.decode().splitlines()
+
+
+def test_bytecode_is_kept_where_there_is_none_and_none_may_be_written(site: Path) -> None:
+    kept = site.parent / "cache" / "hoarfrost" / "bytecode"
+    assert answer(site, PYTHONDONTWRITEBYTECODE="1") == [f"{kept} False"] * 2
+    assert [path.name.partition(".")[0] for path in kept.rglob("torch/*.pyc")] == ["__init__"]
+    assert not (site / "torch" / "__pycache__").exists()
+
+
+def test_python_is_left_alone_where_it_keeps_bytecode_itself(site: Path) -> None:
+    assert answer(site) == ["None False"] * 2
+    assert (site / "torch" / "__pycache__").exists()
+    assert answer(site, PYTHONDONTWRITEBYTECODE="1") == ["None True"] * 2, "there is some"
+    assert not (site.parent / "cache").exists()
+
+
+def test_a_place_of_ones_own_stays(site: Path) -> None:
+    own = str(site.parent / "own")
+    assert answer(site, PYTHONDONTWRITEBYTECODE="1", PYTHONPYCACHEPREFIX=own) == [f"{own} True"] * 2
+
+
+def test_a_read_only_installation(site: Path) -> None:
+    kept = site.parent / "cache" / "hoarfrost" / "bytecode"
+    (site / "torch").chmod(0o555)
+    try:
+        if os.access(site / "torch", os.W_OK):
+            pytest.skip("nothing is read-only to this user")
+        assert answer(site) == [f"{kept} False"] * 2
+    finally:
+        (site / "torch").chmod(0o755)
+
+
+def test_no_place_to_keep_it_is_no_harm(site: Path) -> None:
+    (site.parent / "file").touch()
+    assert len(answer(site, PYTHONDONTWRITEBYTECODE="1", XDG_CACHE_HOME=str(site.parent / "file"))) == 2
+    assert answer(site, PYTHONDONTWRITEBYTECODE="1", XDG_CACHE_HOME="", HOME="~") == ["None True"] * 2
