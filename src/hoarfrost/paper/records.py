@@ -105,3 +105,11 @@ def published_row(dataset: str, split: str, method: str, table: str | None = Non
         if (row["dataset"], row["split"], row["method"]) == (dataset, split, method) and table in (None, row["table"]):
             return row
     return None
+
+
+def published_average(table: str, method: str) -> dict[str, float] | None:
+    """Old, New and All over a table's data sets, as printed, if they are."""
+    for row in _published()["averages"]:
+        if (row["table"], row["method"]) == (table, method):
+            return {key: row[key] for key in ("old", "new", "all")}
+    return None

@@ -6,12 +6,13 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import mean
 from typing import Any, Literal
 
 from hoarfrost.errors import unknown
 from hoarfrost.methods import get_method
 from hoarfrost.paper.plan import Planned, shortened
-from hoarfrost.paper.records import published_notes, published_row
+from hoarfrost.paper.records import published_average, published_notes, published_row
 from hoarfrost.paper.text import markdown, slashed, spread
 from hoarfrost.recipes import get_recipe
 
@@ -163,7 +164,7 @@ class Line:
 def lines(
     name: str, datasets: Sequence[str], results: Mapping[tuple[str, str], Sequence[dict[str, Any]]]
 ) -> list[Line]:
-    """The rows of a table, from the ``metrics.json`` of each data set and method."""
+    """The rows of a table, from the ``metrics.json`` of each data set and method; last their averages, as printed."""
     table = get_table(name)
     made = []
     for dataset in datasets:
@@ -173,7 +174,23 @@ def lines(
             paper = published_row(dataset, split, method, name)
             cells = tuple(_cells(table, metrics, None if paper is None else paper["steps"], split.count("-")))
             made.append(Line(dataset, split, label, method, tuple(content["seed"] for content in metrics), cells))
+    if table.shape == "one" and set(datasets) == set(table.printed):
+        made += [_average(name, label, method, made) for label, method in table.rows]
     return made
+
+
+def _average(name: str, label: str, method: str, made: Sequence[Line]) -> Line:
+    """Of one row over all data sets: of each seed that it was run with on all of them."""
+    rows = [line for line in made if line.method == method]
+    seeds = sorted(set.intersection(*(set(line.seeds) for line in rows)))
+    paper = published_average(name, method)
+    cells = []
+    for metric in ("Old", "New", "All"):
+        found = [(line, next(cell for cell in line.cells if cell.metric == metric)) for line in rows]
+        each = [[cell.ours[line.seeds.index(seed)] for line, cell in found] for seed in seeds]
+        ours = tuple(mean(value for value in values if value is not None) for values in each)
+        cells.append(Cell(metric, ours, None if paper is None else paper[metric.lower()]))
+    return Line("average", "of all data sets", label, method, tuple(seeds), tuple(cells))
 
 
 def _cells(
