@@ -55,6 +55,15 @@ SETS: dict[str, tuple[Planned, ...]] = {
     "tiny": (Planned("tiny/seed0", "tiny-imagenet", "180-20"),),
     "sweep": tried("cifar100", "cifar100", "80-20", SWEEP),
     "sweep-cifar10": tried("cifar10", "cifar10", "5-5", SWEEP_CIFAR10),
+    "sweep-ncl": (
+        Planned(
+            "sweep/cifar10-ncl-only-stage4",
+            "cifar10",
+            "5-5",
+            method="ncl",
+            settings=('method.frozen=["stem","stage1","stage2","stage3"]',),
+        ),
+    ),
     "sweep-two": tried("cifar100-two", "cifar100", "80-10-10", SWEEP_TWO),
 }
 

@@ -81,6 +81,19 @@ def test_settings_that_were_tried_are_in_the_order_of_their_numbers(tmp_path: Pa
     assert page.index("| 64 | 1e-05 |") < page.index("| 64 | 0.05 |") < page.index("| 64 | 0.2 |")
 
 
+def test_what_was_frozen_is_shown_where_it_differs(tmp_path: Path) -> None:
+    for name, parts in {"a": ["stem", "stage1"], "b": ["stem", "stage1", "stage2"]}.items():
+        content = kept(0, old=60.0)
+        content["config"]["learner"]["method"]["frozen"] = parts
+        write(tmp_path / "sweeps", name, content)
+    page = make_page(tmp_path)
+    assert "| drops in stage one | frozen | seeds |" in page
+    assert page.index("| stem, stage1 | 0 |") < page.index("| stem, stage1, stage2 | 0 |")
+    assert "| *paper* |  |  |  |  |  |  |  | 77.5 | 49.5 | 63.4 |  | – |" in page
+    (tmp_path / "sweeps" / "b.json").unlink()
+    assert "frozen" not in make_page(tmp_path)
+
+
 def test_what_the_runs_were_made_with_stands_beside_what_was_tried(tmp_path: Path) -> None:
     write(tmp_path, "a", kept(0, old=70.0))
     write(tmp_path, "b", kept(1, old=72.0))

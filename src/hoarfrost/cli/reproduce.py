@@ -223,12 +223,13 @@ def _read(dataset: str, args: argparse.Namespace) -> tuple[ImageSet, ImageSet]:
 def _duration(seconds: float) -> str:
     """For people.
 
-    >>> _duration(42), _duration(600), _duration(8000)
-    ('42 s', '10 min', '2.2 h')
+    >>> _duration(42), _duration(600), _duration(8000), _duration(4e5)
+    ('42 s', '10 min', '2.2 h', '5 days')
     """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+    for unit, length, upto in (("s", 1, 100), ("min", 60, 6000)):
+        if seconds < upto:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:.0f} days"
 
 
 def _last_line(path: Path) -> str:

@@ -103,8 +103,10 @@ def sweep_table(results: Sequence[Result], taken: dict[str, Any] | None) -> str:
         if kind is None:
             kinds.append(kind := [])
         kind.append(result)
+    frozen = [settings["method"].get("frozen", ()) for settings in (kind[0].settings for kind in kinds)]
+    thawed = any(parts != frozen[0] for parts in frozen)
     rows = []
-    for kind in kinds:
+    for kind, parts in zip(kinds, frozen, strict=True):
         settings, steps = kind[0].settings, [result.content["steps"][-1] for result in kind]
         beta = settings["method"]["terms"].get("self-training", {}).get("weight", 0)
         cells = [
@@ -113,6 +115,7 @@ def sweep_table(results: Sequence[Result], taken: dict[str, Any] | None) -> str:
             settings["views"],
             f"{settings['discover']['epochs']}",
             ", ".join(str(epoch) for epoch in settings["fit"]["drops"]),
+            *([", ".join(parts)] if thawed else []),
             ", ".join(str(result.content["seed"]) for result in kind),
             spread([result.content["stage_one"] for result in kind]),
             spread([step["joint"]["old"] for step in steps]),
@@ -121,16 +124,19 @@ def sweep_table(results: Sequence[Result], taken: dict[str, Any] | None) -> str:
             _by_step(steps, "new_by_step_novel"),
         ]
         fit, discover = settings["fit"], settings["discover"]
-        order = (discover["batch_size"], beta, settings["views"], discover["epochs"], fit["drops"])
+        order = (discover["batch_size"], beta, settings["views"], discover["epochs"], fit["drops"], len(parts))
         rows.append((order, [f"**{cell}**" for cell in cells] if settings == taken else cells))
     rows.sort(key=lambda row: row[0])
     table = [cells for _, cells in rows]
+    header = ["novel batch", "β", "views", "epochs", "drops in stage one", *(["frozen"] if thawed else [])]
+    header += ["seeds", "stage one"]
     if (paper := published_row(*results[0].group)) is not None:
         step = paper["steps"][-1]
         new = slashed(step["new_by_step_joint"] if "new_by_step_joint" in step else [step["new"]])
         novel = slashed(step.get("new_by_step_novel", [None]))
-        table.append(["*paper*", *[""] * 6, slashed([step["old"]]), new, slashed([step["all"]]), "", novel])
-    header = ["novel batch", "β", "views", "epochs", "drops in stage one", "seeds", "stage one"]
+        table.append(
+            ["*paper*", *[""] * (len(header) - 1), slashed([step["old"]]), new, slashed([step["all"]]), "", novel]
+        )
     return markdown([*header, "Old", "New", "All", "HM", "novel head"], table)
 
 
