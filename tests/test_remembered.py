@@ -68,13 +68,13 @@ def test_an_ensemble_averages_what_training_saw_since_the_term_takes_part(start:
     ensemble = Ensemble(ClusterConsistency(target="ensemble", start=start), IMAGES, NOVEL)
     rows, average = torch.arange(IMAGES), torch.zeros(IMAGES, NOVEL)
     for epoch in range(start):
-        ensemble.note(rows, inputs(torch.zeros(IMAGES, 2), torch.randn(IMAGES, NOVEL)))
+        ensemble.note(rows, ensemble.noticed(inputs(torch.zeros(IMAGES, 2), torch.randn(IMAGES, NOVEL))))
         ensemble.epoch_done(epoch, never)
     assert not ensemble.given(rows)["ensemble"].any()  # as in DTC's first epoch
     for number in range(3):
         logits = torch.randn(IMAGES, NOVEL, generator=torch.Generator().manual_seed(number))
         for batch in (rows[:4], rows[4:]):
-            ensemble.note(batch, inputs(torch.zeros(len(batch), 2), logits[batch]))
+            ensemble.note(batch, ensemble.noticed(inputs(torch.zeros(len(batch), 2), logits[batch])))
         ensemble.epoch_done(start + number, never)
         average = 0.6 * average + 0.4 * logits.softmax(dim=1)
         assert torch.allclose(ensemble.given(rows)["ensemble"], average / (1 - 0.6 ** (number + 1)))
@@ -88,10 +88,10 @@ def test_a_queue_has_the_latest_images_whatever_the_batch(batch: int) -> None:
     came: list[list[float]] = []
     for seed in range(4):
         features = torch.randn(batch, width, generator=torch.Generator().manual_seed(seed))
-        before = queue.given(torch.zeros(0))["queue"]
-        kept = before.clone()
-        queue.note(torch.zeros(0), inputs(features, torch.zeros(batch, NOVEL)))
-        assert torch.equal(before, kept)  # what the loss looks at does not change under it
+        before = queue.features.clone()
+        noticed = queue.noticed(inputs(features, torch.zeros(batch, NOVEL)))
+        assert torch.equal(queue.given(torch.zeros(0))["queue"], before)  # the backward pass still reads it
+        queue.note(torch.zeros(0), noticed)
         came += [(row / row.norm()).tolist() for row in features]
     latest = sorted(came[-size:])
     assert torch.allclose(torch.tensor(sorted(queue.features.tolist())), torch.tensor(latest), atol=1e-6)

@@ -251,7 +251,7 @@ def stage_flop(config: Config, load: Load, *, size: int, stage: int) -> float:
     images = torch.rand(2 * objective.views, channels, size, size)
     with FlopCounterMode(display=False) as counter:
         replayed = objective.draw(torch.Generator())
-        loss, _ = objective(images, None if stage else torch.zeros(2, dtype=torch.int64), replayed, torch.arange(2))
+        loss, _, _ = objective(images, None if stage else torch.zeros(2, dtype=torch.int64), replayed, torch.arange(2))
         loss.backward()
     return float(counter.get_total_flops()) / 2 * load.images
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -121,12 +122,19 @@ class Rehearsal:
 class Memory(nn.Module):
     """What a discovery remembers of its own images: buffers, so that they are saved with the state of a stage."""
 
+    notices: ClassVar[bool] = False
+    """whether something is kept of each step"""
+
     @abstractmethod
     def given(self, rows: Tensor) -> dict[str, Tensor]:
         """Fields of ``LossInputs`` for the images of these indices."""
 
-    def note(self, rows: Tensor, inputs: LossInputs) -> None:
-        """Keeps something of a step, without waiting for the device."""
+    def noticed(self, inputs: LossInputs) -> Tensor:
+        """What is to be kept of a step. Nothing is changed here: this is compiled, together with the loss."""
+        raise NotImplementedError
+
+    def note(self, rows: Tensor, noticed: Tensor) -> None:
+        """Keeps it, when the backward pass has read what was here before; without waiting for the device."""
 
     def epoch_done(self, epoch: int, assign: Callable[[], Tensor]) -> None:
         """Keeps something of a 0-based epoch. ``assign`` gives the probabilities of all images as they are, (N, n)."""
@@ -167,6 +175,7 @@ class Ensemble(Memory):
     In its first epoch they are 0, as in DTC's code.
     """
 
+    notices = True
     average: Tensor
     latest: Tensor
     target: Tensor
@@ -181,10 +190,14 @@ class Ensemble(Memory):
         """The averages."""
         return {"ensemble": self.target[rows]}
 
-    def note(self, rows: Tensor, inputs: LossInputs) -> None:
+    def noticed(self, inputs: LossInputs) -> Tensor:
         """What the images are taken for now."""
         assert inputs.novel is not None
-        self.latest.index_copy_(0, rows, inputs.novel.detach().softmax(dim=1))
+        return inputs.novel.detach().softmax(dim=1)
+
+    def note(self, rows: Tensor, noticed: Tensor) -> None:
+        """In the places of the images."""
+        self.latest.index_copy_(0, rows, noticed)
 
     def epoch_done(self, epoch: int, assign: Callable[[], Tensor]) -> None:
         """Corrected for the zeros that it began with."""
@@ -198,6 +211,7 @@ class Ensemble(Memory):
 class Queue(Memory):
     """The features of the latest images, each of length 1."""
 
+    notices = True
     features: Tensor
     position: Tensor
 
@@ -207,13 +221,17 @@ class Queue(Memory):
         self.register_buffer("position", torch.zeros((), dtype=torch.long))
 
     def given(self, rows: Tensor) -> dict[str, Tensor]:
-        """All of them; a copy, as the step goes on to change them."""
-        return {"queue": self.features.clone()}
+        """All of them."""
+        return {"queue": self.features}
 
-    def note(self, rows: Tensor, inputs: LossInputs) -> None:
+    def noticed(self, inputs: LossInputs) -> Tensor:
+        """The features of the first view."""
+        return unit_rows(inputs.features.detach())
+
+    def note(self, rows: Tensor, noticed: Tensor) -> None:
         """The oldest make room."""
         size = len(self.features)
-        newest = unit_rows(inputs.features.detach())[-size:]
+        newest = noticed[-size:]
         places = (self.position + torch.arange(len(newest), device=newest.device)) % size
         self.features.index_copy_(0, places, newest)
         self.position.add_(len(newest)).remainder_(size)

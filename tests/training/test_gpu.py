@@ -90,9 +90,10 @@ def taken(
         trained = {name: p for name, p in objective.student.named_parameters() if p.requires_grad}
         optimizer = build_optimizer(trained.values(), SMALL, runtime.device)
         stepper = Stepper(objective, source, optimizer, runtime=runtime, steps=STEPS)
-        with runtime.numerics(), stepper.epoch(seed=0):
-            for picked in source.picks(stepper.generator):
-                stepper(picked)
+        for epoch in range(2):  # in the second one a queue is full of images' features
+            with runtime.numerics(), stepper.epoch(seed=epoch):
+                for picked in source.picks(stepper.generator):
+                    stepper(picked)
     return {"statistics": stepper.sums, **{name: optimizer.state[p]["momentum_buffer"] for name, p in trained.items()}}
 
 

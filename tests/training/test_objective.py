@@ -43,7 +43,7 @@ def generator() -> torch.Generator:
 def test_the_loss_is_the_weighted_sum_of_the_terms(teacher: Network) -> None:
     objective, images = objective_of(teacher, FROST), torch.rand(12, 1, 16, 16)
     objective.set_epoch(4)
-    total, statistics = objective(images, None, objective.draw(generator()))
+    total, statistics, _ = objective(images, None, objective.draw(generator()))
     weights = [term.weight * sigmoid_rampup(4, term.ramp) for term in FROST]
     inputs = objective.inputs(images, None, objective.draw(generator()))
     values = [term.loss(inputs).item() for term in FROST]
@@ -81,7 +81,7 @@ def test_the_teacher_stays_as_it_is(teacher: Network) -> None:
     assert not teacher.training
     assert objective.student.training
     objective.set_epoch(0)
-    loss, _ = objective(torch.rand(12, 1, 16, 16), None, objective.draw(generator()))
+    loss, _, _ = objective(torch.rand(12, 1, 16, 16), None, objective.draw(generator()))
     torch.autograd.backward(loss)
     assert all(torch.equal(tensor, before[name]) for name, tensor in teacher.state_dict().items())
 
@@ -118,7 +118,7 @@ def test_only_heads_with_a_loss_are_trained(
 def test_replay_does_not_reach_the_backbone(teacher: Network) -> None:
     objective = objective_of(teacher, (Replay(per_class=2),))
     objective.set_epoch(0)
-    loss, _ = objective(torch.rand(6, 1, 16, 16), None, objective.draw(generator()))
+    loss, _, _ = objective(torch.rand(6, 1, 16, 16), None, objective.draw(generator()))
     torch.autograd.backward(loss)
     assert all(parameter.grad is None for parameter in objective.student.backbone.parameters())
     assert objective.student.joint.weight.grad is not None
@@ -129,5 +129,5 @@ def test_hits_count_right_labels(teacher: Network) -> None:
     objective.set_epoch(0)
     images = torch.rand(8, 1, 16, 16)
     labels = teacher.train().joint(teacher(images)).argmax(dim=1)
-    _, statistics = objective(images, labels, objective.draw(generator()))
+    _, statistics, _ = objective(images, labels, objective.draw(generator()))
     assert statistics[-1].item() == 8

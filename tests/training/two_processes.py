@@ -41,7 +41,7 @@ def gradients(processes: SeveralProcesses | None, views: torch.Tensor) -> dict[s
         share = processes.share(len(views) // 2)
         views = torch.cat([share.of(view) for view in views.chunk(2)])
     module = objective if processes is None else processes.set_up(objective)
-    loss, statistics = module(views, None, None)
+    loss, statistics, _ = module(views, None, None)
     loss.backward()
     found = {name: p.grad.clone() for name, p in student.named_parameters() if p.grad is not None}
     return {**found, "statistics": statistics}

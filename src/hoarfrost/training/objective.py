@@ -14,6 +14,9 @@ from hoarfrost.models.network import Network
 Replayed = tuple[Tensor, Tensor]
 """features (R + more, D) of remembered classes, and the class ids (R,) of the first"""
 
+Outcome = tuple[Tensor, Tensor, tuple[Tensor, ...]]
+"""of a step: the loss, the statistics, and what memories are to note"""
+
 
 def choose_trained(network: Network, *, frozen: Sequence[str], terms: Sequence[Term]) -> None:
     """Sets which parameters get a gradient: not the frozen parts, and only heads that some term trains.
@@ -103,10 +106,10 @@ class Objective(nn.Module):
 
     def forward(
         self, images: Tensor, labels: Tensor | None, replayed: Replayed | None, rows: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> Outcome:
         """``(views x B, C, H, W)`` to the loss and to the statistics with the labels hit, ``(1 + terms + 1,)``.
 
-        ``rows`` are the indices of the whole batch's images, for memories.
+        ``rows`` are the indices of the whole batch's images, for memories; last is what those are to ``note``.
         """
         inputs = self.inputs(images, labels, replayed, rows)
         # The heads and the losses are cheap and sensitive: they stay in single precision.
@@ -117,10 +120,21 @@ class Objective(nn.Module):
                 hits = total.new_zeros(())
                 if labels is not None:
                     hits = (inputs.joint.argmax(dim=1) == labels).sum()
-                if rows is not None:
-                    for memory in self.remembered:
-                        memory.note(rows, inputs)
-                return total, torch.cat([total[None], losses, hits[None]])
+                noticed = () if rows is None else tuple(memory.noticed(inputs) for memory in self._noticing())
+                return total, torch.cat([total[None], losses, hits[None]]), noticed
+
+    def note(self, rows: Tensor, noticed: tuple[Tensor, ...]) -> None:
+        """Lets the memories keep what they noticed in a step.
+
+        After its backward pass and apart from what is compiled: PyTorch's compiler takes the copy of a buffer for the
+        buffer, and the backward pass would read what is kept now in place of what was there.
+        """
+        with torch.no_grad():
+            for memory, found in zip(self._noticing(), noticed, strict=True):
+                memory.note(rows, found)
+
+    def _noticing(self) -> list[Memory]:
+        return [memory for memory in self.remembered if memory.notices]
 
     def inputs(
         self, images: Tensor, labels: Tensor | None, replayed: Replayed | None, rows: Tensor | None = None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hoarfrost.data.sources import ImageSource, Picked
 from hoarfrost.models.backbones import Conv
-from hoarfrost.training.objective import Objective, Replayed
+from hoarfrost.training.objective import Objective, Outcome, Replayed
 from hoarfrost.training.runtime import Runtime
 
 T = TypeVar("T")
@@ -35,11 +35,11 @@ class Pass(nn.Module):
         super().__init__()
         self.source, self.objective, self.runtime = source, objective, runtime
 
-    def forward(self, picked: Picked, drawn: tuple[Tensor, ...], replayed: Replayed | None) -> tuple[Tensor, Tensor]:
-        """The loss and the statistics."""
+    def forward(self, picked: Picked, drawn: tuple[Tensor, ...], replayed: Replayed | None) -> Outcome:
+        """The loss, the statistics, and what memories noticed."""
         batch = self.source.batch(picked, drawn)
         with self.runtime.autocast():
-            outcome: tuple[Tensor, Tensor] = self.objective(batch.images, batch.labels, replayed, picked[0])
+            outcome: Outcome = self.objective(batch.images, batch.labels, replayed, picked[0])
         return outcome
 
 
@@ -63,7 +63,7 @@ class Stepper:
         self.sums = torch.zeros(len(objective.statistics) + 1, device=runtime.device)
         whole = Pass(source, objective, runtime)
         self.module, self.optimizer = runtime.processes.set_up(whole), optimizer
-        self.compute: Callable[..., tuple[Tensor, Tensor]] = self.module
+        self.compute: Callable[..., Outcome] = self.module
         self._rounded = Rounded(objective, torch.bfloat16) if runtime.rounds else None
         self._untried = runtime.compiles(steps)
         if self._untried:
@@ -110,12 +110,13 @@ class Stepper:
         """The step itself: all of it is on the device."""
         self.optimizer.zero_grad(set_to_none=True)
         drawn, replayed = self.source.draw(self.generator), self.objective.draw(self.generator)
-        loss, statistics = self.compute(picked, drawn, replayed)
+        loss, statistics, noticed = self.compute(picked, drawn, replayed)
         torch.autograd.backward(loss)
         if self._rounded is None:
             self.optimizer.step()
         else:
             self._rounded.step(self.optimizer)
+        self.objective.note(picked[0], noticed)
         self.sums += statistics
 
 
