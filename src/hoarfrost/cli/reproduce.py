@@ -83,15 +83,17 @@ def main(args: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     failed: list[Planned] = []
     if missing:
-        duration = _duration(estimate.total(plan))
-        _tell(f"{len(missing)} of {len(plan)} runs to do, about {duration} one after the other; all in {folder}")
-        done = len(plan) - len(missing)
+        _tell(f"{len(missing)} of {len(plan)} runs to do; all in {folder}")
+        done, told = len(plan) - len(missing), False
 
         def said(run: Planned, what: str) -> None:
-            nonlocal done
+            nonlocal done, told
             done += what == "done"
             last = f", see {log_of(folder, run)}: {_last_line(log_of(folder, run))}" if what == "failed" else ""
             _tell(f"[{done}/{len(plan)}] {run.name} {what}{last}")
+            if not told:  # it takes a while to find out, and the first run is on its way by now
+                told = True
+                _tell(f"about {_duration(estimate.total(plan))} for all that is to do, one run after the other")
 
         try:
             failed = _carry_out(args, plan, missing, said, on_gpu=device.type == "cuda")

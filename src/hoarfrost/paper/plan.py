@@ -176,8 +176,8 @@ def carry_out(
             for run in list(waiting):
                 if len(running) < jobs and run.stage_one not in busy:
                     waiting.remove(run)
-                    said(run, "started")
                     running[run] = launch(run)
+                    said(run, "started")
                     busy |= {run.stage_one} - made
             time.sleep(0.2)
     finally:
