@@ -1,6 +1,7 @@
 """Speed and memory: the paper's sizes, and how cost grows with images, classes and batch size.
 
 python benchmarks/speed.py              measures here, keeps results/speed/HARDWARE.json, renews docs/speed.md
+python benchmarks/speed.py --start-up   measures only the start-up anew, which is kept with the rest
 python benchmarks/speed.py --table      only renews docs/speed.md, from what is kept
 
 The compiled step is measured by `hoarfrost bench` in processes of their own, the first with an empty cache of compiled
@@ -38,9 +39,28 @@ BATCHES = (32, 64, 128, 256, 512)
 def bench(*options: str, cache: str) -> dict[str, Any]:
     """`hoarfrost bench` in a process of its own."""
     command = [sys.executable, "-m", "hoarfrost", "bench", "--json", *options]
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache, "XDG_CACHE_HOME": cache}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
     return dict(json.loads(done.stdout))
+
+
+def plan_for(device: str) -> dict[str, Any]:
+    """What suits a device."""
+    from hoarfrost.training.runtime import resolve_device
+
+    return GPU if resolve_device(device).type == "cuda" else CPU
+
+
+def start_up(device: str) -> dict[str, Any]:
+    """The first start and the second."""
+    from hoarfrost import provenance
+
+    plan = plan_for(device)
+    options = ["--device", device, "--dataset", plan["dataset"], "--epochs", "1", "--batch", str(plan["batches"][0])]
+    with tempfile.TemporaryDirectory() as cache:
+        first, again = bench(*options, cache=cache), bench(*options, cache=cache)
+    kept = {"first": first["start_up"], "again": again["start_up"]}
+    return {"hardware": first["hardware"], "start_up": {**provenance.describe(), **kept}}
 
 
 def measured(device: str) -> dict[str, Any]:
@@ -49,9 +69,8 @@ def measured(device: str) -> dict[str, Any]:
     from hoarfrost.bench import LOADS, measure
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
-    from hoarfrost.training.runtime import resolve_device
 
-    plan: dict[str, Any] = GPU if resolve_device(device).type == "cuda" else CPU
+    plan = plan_for(device)
     where = ["--device", device, "--dataset", plan["dataset"], "--epochs", str(plan["epochs"])]
     main = []
     with tempfile.TemporaryDirectory() as cache:
@@ -119,12 +138,16 @@ def section(kept: dict[str, Any]) -> str:
     image = "×".join(map(str, first["image"]))
     rows = [stage(first, "stage_one"), *(stage(found, "discovery") for found in main)]
     speed = table(["stage", "batch", "s/epoch", "images/s", "floor, s", "× floor"], rows)
-    cold, again, memory = first["start_up"], warm["start_up"], first["memory"]
+    memory, starts = (
+        first["memory"],
+        {"first": first["start_up"], "again": warm["start_up"], **kept.get("start_up", {})},
+    )
+    cold, again = starts["first"], starts["again"]
     on_device, bare = memory["device_peak_mib"], first["stage_one"]
     facts = [
         f"- Evaluation: {first['evaluation']['images_per_second']:,.0f} images a second.",
         f"- Start-up to a steady stage one: {cold['to_steady']:.0f} s the first time"
-        f" ({cold['imports']:.0f} s of it imports), {again['to_steady']:.0f} s with the cache of compiled code;"
+        f" ({cold['imports']:.0f} s of it imports), {again['to_steady']:.0f} s with its caches filled;"
         f" discovery then {cold['discovery_warm_up']:.0f} s and {again['discovery_warm_up']:.0f} s.",
         f"- Memory: {memory['host_peak_mib']:,.0f} MiB"
         + (f", {on_device:,.0f} MiB on the device." if on_device is not None else "."),
@@ -180,14 +203,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--start-up", action="store_true")
     parser.add_argument("--table", action="store_true")
     args = parser.parse_args()
     if not args.table:
-        found = measured(args.device)
-        name = re.sub(r"[^a-z0-9]+", "-", found["main"][0]["hardware"].lower()).strip("-")
+        found = start_up(args.device) if args.start_up else measured(args.device)
+        hardware = found["hardware"] if args.start_up else found["main"][0]["hardware"]
+        path = args.out / f"{re.sub(r'[^a-z0-9]+', '-', hardware.lower()).strip('-')}.json"
         args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
-    made = "\n".join(section(json.loads(path.read_text())) for path in sorted(args.out.glob("*.json")))
+        if args.start_up:
+            found = {**(json.loads(path.read_text()) if path.exists() else {}), "start_up": found["start_up"]}
+            print(json.dumps(found["start_up"]))
+        path.write_text(json.dumps(found, indent=1) + "\n")
+    whole = [kept for path in sorted(args.out.glob("*.json")) if "main" in (kept := json.loads(path.read_text()))]
+    made = "\n".join(map(section, whole))
     if args.out == RESULTS and PAGE.exists():
         PAGE.write_text(renewed(PAGE.read_text(), made.rstrip("\n"), begin=BEGIN))
     print(made)
