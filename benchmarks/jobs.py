@@ -33,25 +33,24 @@ PAGE = ROOT / "docs" / "speed.md"
 BEGIN = "<!-- made by benchmarks/jobs.py -->"
 
 
-def carried_out(plan: list[Planned], folder: Path, args: argparse.Namespace, *, jobs: int, shared: bool) -> float:
-    """Seconds for all runs in a folder; ``shared`` where kernels of several processes may run side by side."""
+def carried_out(
+    plan: list[Planned], folder: Path, args: argparse.Namespace, *, jobs: int, shared: bool
+) -> tuple[float, bool]:
+    """Seconds for all runs in a folder, and whether MPS ran; ``shared`` asks for it."""
     launch = launch_here(folder, args.data, ["--device", args.device])
     made = {run.stage_one for run in plan} if shelf_of(folder).exists() else set()
     began = time.perf_counter()
-    with sharing_gpu(jobs) if shared else nullcontext():
+    with sharing_gpu(jobs) if shared else nullcontext(enter_result=False) as mps:
         failed = carry_out(plan, launch, folder=folder, jobs=jobs, said=lambda *_: None, made=made)
     if failed:
         sys.exit(f"{failed[0].name} failed: {log_of(folder, failed[0]).read_text().strip().splitlines()[-1]}")
-    return time.perf_counter() - began
+    return time.perf_counter() - began, mps
 
 
-def steady(plan: list[Planned], folder: Path) -> float:
-    """Epochs of discovery a second of runs that went side by side, without the first ones of each."""
-    seconds = []
-    for run in plan:
-        entries = [json.loads(line) for line in (folder / run.name / "log.jsonl").read_text().splitlines()]
-        seconds += [entry["seconds"] for entry in entries if entry["stage"] == 1 and entry["epoch"] > 1]
-    return len(plan) / statistics.mean(seconds)
+def steady(run: Planned, folder: Path) -> float:
+    """Epochs of discovery a second of one run, without the first ones."""
+    entries = [json.loads(line) for line in (folder / run.name / "log.jsonl").read_text().splitlines()]
+    return 1 / statistics.mean(entry["seconds"] for entry in entries if entry["stage"] == 1 and entry["epoch"] > 1)
 
 
 def measured(args: argparse.Namespace) -> dict[str, Any]:
@@ -76,9 +75,9 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
             folder = Path(place, str(number))
             folder.mkdir()
             shelf_of(folder).symlink_to(shelf_of(first), target_is_directory=True)
-            seconds = carried_out(plan, folder, args, jobs=jobs, shared=shared)
-            rate = steady(plan[:jobs], folder)  # those that were started together
-            kept["rounds"].append({"jobs": jobs, "mps": shared, "seconds": seconds, "epochs_per_second": rate})
+            seconds, mps = carried_out(plan, folder, args, jobs=jobs, shared=shared)
+            rates = [steady(run, folder) for run in plan]
+            kept["rounds"].append({"jobs": jobs, "mps": mps, "seconds": seconds, "epochs_per_second": rates})
             print(kept["rounds"][-1], file=sys.stderr, flush=True)
     return kept
 
@@ -87,13 +86,18 @@ def section(kept: dict[str, Any]) -> str:
     """The table of one machine."""
     rounds, on_gpu = kept["rounds"], "CPU" not in kept["hardware"]
     one = next(each for each in rounds if each["jobs"] == 1)
+
+    def together(each: dict[str, Any], jobs: int) -> float:
+        """Of the runs that are started together where so many are."""
+        return sum(each["epochs_per_second"][:jobs])
+
     rows = [
         [
             str(each["jobs"]) + (", without MPS" if on_gpu and each["jobs"] > 1 and not each["mps"] else ""),
             f"{each['seconds']:.0f}",
             f"{one['seconds'] / each['seconds']:.2f}",
-            f"{each['epochs_per_second']:.2f}",
-            f"{each['epochs_per_second'] / one['epochs_per_second']:.2f}",
+            f"{together(each, each['jobs']):.2f}",
+            f"{each['jobs'] * together(each, each['jobs']) / together(one, each['jobs']):.2f}",
         ]
         for each in rounds
     ]
@@ -113,6 +117,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--table", action="store_true")
     args = parser.parse_args()
+    if 1 not in args.jobs or args.epochs < 3:
+        parser.error("one run at a time is what the others are compared with, and the first two epochs do not count")
     if not args.table:
         kept = measured(args)
         name = re.sub(r"[^a-z0-9]+", "-", kept["hardware"].lower()).strip("-")

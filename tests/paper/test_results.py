@@ -152,6 +152,13 @@ def test_a_kept_run_is_not_replaced_by_another(tmp_path: Path, capsys: pytest.Ca
     assert main(["keep", str(tmp_path / "one"), *to]) == 0
     assert main(["keep", str(tmp_path / "two"), *to]) == 2
     assert "is of another run than" in capsys.readouterr().err
+    content = kept(4, old=70.0)
+    for file, part in (("config", content.pop("config")), ("metrics", content)):
+        write(tmp_path / "other" / "one", file, part)
+    assert main(["keep", str(tmp_path / "one"), *to, "--folder-names"]) == 0
+    assert main(["keep", str(tmp_path / "other" / "one"), *to, "--folder-names"]) == 2
+    assert "is of another run than" in capsys.readouterr().err
+    (tmp_path / "results" / "one.json").unlink()
     (result,) = read_results(tmp_path / "results")
     assert result.content["config"]["learner"]["discover"]["batch_size"] == 64
     (tmp_path / "file").touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import sys
@@ -14,11 +15,14 @@ def keep_bytecode() -> None:
     So it is in many containers (``PYTHONDONTWRITEBYTECODE``, a read-only installation), and there every command would
     compile two thousand modules before it begins. Processes that this one starts do as it does.
     """
-    spec, cache = importlib.util.find_spec("torch"), _cache()
-    if sys.pycache_prefix is not None or spec is None or spec.cached is None or cache is None:
+    spec = importlib.util.find_spec("torch")
+    if sys.pycache_prefix is not None or spec is None or spec.cached is None:
         return
     usual = Path(spec.cached)
     if usual.exists() or (not sys.dont_write_bytecode and _is_writable(usual)):
+        return
+    cache = _cache(usual.parents[2])
+    if cache is None:
         return
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(cache)
     sys.dont_write_bytecode = False
@@ -29,7 +33,19 @@ def _is_writable(path: Path) -> bool:
     return os.access(next(parent for parent in path.parents if parent.exists()), os.W_OK)
 
 
-def _cache() -> Path | None:
-    """Where it is kept; nowhere without a home. Python does without where nothing can be written there."""
+def _cache(packages: Path) -> Path | None:
+    """Where it is kept for this set of packages; None where nothing can be.
+
+    Other versions of them, as another container has them in the same place, have another one: Python goes by the time
+    and the size of a file, and those may be alike.
+    """
     caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111
-    return caches / "hoarfrost" / "bytecode" if caches.is_absolute() else None
+    if not caches.is_absolute():
+        return None
+    versions = sorted(path.name for path in packages.glob("*.dist-info"))
+    cache = caches / "hoarfrost" / "bytecode" / hashlib.sha256("\n".join(versions).encode()).hexdigest()[:12]
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return cache if os.access(cache, os.W_OK) else None

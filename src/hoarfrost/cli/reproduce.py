@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "tables",
         nargs="+",
         metavar="TABLE",
-        help="table1 to table5, tableA3 to tableA6, figure-norms, figure-confusion; several share their runs",
+        help="table1 to table5, tableA3 to tableA6, figure-norms, figure-confusion; several, one after the other, "
+        "share their runs",
     )
     parser.add_argument(
         "--dataset", action="append", metavar="NAME", help="one data set; may be repeated (default: those of the paper)"
@@ -65,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Carries out what is missing, writes the table, prints it."""
     from hoarfrost.paper.estimate import Estimate
-    from hoarfrost.paper.plan import log_of
+    from hoarfrost.paper.plan import PATIENCE, log_of
     from hoarfrost.training.runtime import resolve_device
 
     asked = [_asked(name, args) for name in dict.fromkeys(args.tables)]
@@ -84,22 +86,25 @@ def main(args: argparse.Namespace) -> int:
     failed: list[Planned] = []
     if missing:
         _tell(f"{len(missing)} of {len(plan)} runs to do; all in {folder}")
-        done, told = len(plan) - len(missing), False
+        done = len(plan) - len(missing)
 
         def said(run: Planned, what: str) -> None:
-            nonlocal done, told
+            nonlocal done
             done += what == "done"
             last = f", see {log_of(folder, run)}: {_last_line(log_of(folder, run))}" if what == "failed" else ""
             _tell(f"[{done}/{len(plan)}] {run.name} {what}{last}")
-            if not told:  # it takes a while to find out, and the first run is on its way by now
-                told = True
-                _tell(f"about {_duration(estimate.total(plan))} for all that is to do, one run after the other")
 
+        estimate.rate  # noqa: B018  # measured before others use the device
+        # Counting takes a while for many runs, and the first ones need not wait for it.
+        counting = threading.Thread(target=_tell_duration, args=(estimate, plan), daemon=True)
+        counting.start()
         try:
-            failed = _carry_out(args, plan, missing, said, on_gpu=device.type == "cuda")
+            failed = _carry_out(args, missing, said, on_gpu=device.type == "cuda")
         except KeyboardInterrupt:
             _tell("the same command goes on from here")
             raise
+        finally:
+            counting.join(PATIENCE)
     contents, texts = list[dict[str, Any]](), list[str]()
     for part in asked:
         content, text = (_draw if part.draws else _print)(args, part)
@@ -131,31 +136,25 @@ def _asked(name: str, args: argparse.Namespace) -> Asked:
     table = tables.get_table(name)
     datasets = tuple(dict.fromkeys(args.dataset or table.printed))
     plan = tuple(tables.planned(table, datasets, args.seeds, args.epochs))
-    file = "-".join([name, *(args.dataset or []), *([f"epochs{args.epochs}"] if args.epochs else [])])
+    file = "-".join([name, *(datasets if args.dataset else ()), *([f"epochs{args.epochs}"] if args.epochs else [])])
     return Asked(name, datasets, plan, args.out / file, draws=table.shape in ("norms", "confusion"))
 
 
 def _carry_out(
-    args: argparse.Namespace,
-    plan: Sequence[Planned],
-    missing: Sequence[Planned],
-    said: Callable[[Planned, str], None],
-    *,
-    on_gpu: bool,
+    args: argparse.Namespace, missing: Sequence[Planned], said: Callable[[Planned, str], None], *, on_gpu: bool
 ) -> list[Planned]:
     """Here, or on a cluster."""
     from hoarfrost.paper.cluster import Cluster
-    from hoarfrost.paper.plan import carry_out, launch_here, sharing_gpu, stage_ones
+    from hoarfrost.paper.plan import carry_out, launch_here, sharing_gpu
 
     folder, data, more = args.out, Path(args.data), ["--device", args.device]
-    made = stage_ones(plan, folder)
     if args.ray is not None:
         with Cluster(args.ray, args.jobs) as cluster:
             launch = cluster.launch(folder, data, more)
-            return carry_out(missing, launch, folder=folder, jobs=cluster.jobs, said=said, made=made)
+            return carry_out(missing, launch, folder=folder, jobs=cluster.jobs, said=said)
     with sharing_gpu(args.jobs if on_gpu else 1):
         launch = launch_here(folder, data, more)
-        return carry_out(missing, launch, folder=folder, jobs=args.jobs, said=said, made=made)
+        return carry_out(missing, launch, folder=folder, jobs=args.jobs, said=said)
 
 
 def _print(args: argparse.Namespace, asked: Asked) -> tuple[dict[str, Any], str]:
@@ -209,7 +208,9 @@ def _list(args: argparse.Namespace, plan: Sequence[Planned], estimate: Estimate)
         rows.append({"run": run.name, "finished": finished, "seconds": round(seconds)})
         lines.append(f"{run.name:{width}}  {'finished' if finished else 'about ' + _duration(seconds)}")
     lines.append(f"{len(plan)} runs, about {_duration(total)} one after the other")
-    content = {"table": " ".join(args.tables), "runs": rows, "seconds": round(total)}
+    names = list(dict.fromkeys(args.tables))
+    which = {"table": names[0]} if len(names) == 1 else {"tables": names}
+    content = {**which, "runs": rows, "seconds": round(total)}
     return options.answer(args, content, "\n".join(lines))
 
 
@@ -232,6 +233,10 @@ def _duration(seconds: float) -> str:
         if seconds < upto:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:.0f} days"
+
+
+def _tell_duration(estimate: Estimate, plan: Sequence[Planned]) -> None:
+    _tell(f"about {_duration(estimate.total(plan))} for all that is to do, one run after the other")
 
 
 def _last_line(path: Path) -> str:

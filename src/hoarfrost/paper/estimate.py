@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -18,21 +18,23 @@ TIMES_FLOOR = {"cuda": 4.0, "cpu": 8.0}
 """how many times longer than its multiplications alone training takes, as ``docs/speed.md`` has it"""
 
 
+def _kind(run: Planned) -> Planned:
+    """What decides how long it takes: all but its name and its seed."""
+    return replace(run, name="", seed=0)
+
+
 class Estimate:
     """Seconds that runs take on a device; stage one counts where no other run has made it."""
 
     def __init__(self, device: str, folder: Path, plan: Sequence[Planned]) -> None:
         self.device, self.folder = device, folder
-        self._stage_ones: dict[tuple[object, ...], float] = {}
         finished = {run: content for run in plan if (content := run.metrics(folder)) is not None}
-        self.took: Mapping[tuple[str, str, int | None], list[tuple[float, float]]] = {
-            (run.dataset, run.method, run.epochs): [
-                (content["seconds"]["stage_one"], sum(content["seconds"]["discovery"]))
-                for other, content in finished.items()
-                if (other.dataset, other.method, other.epochs) == (run.dataset, run.method, run.epochs)
-            ]
-            for run in finished
-        }
+        self.took: dict[Planned, list[tuple[float, float]]] = {}
+        for run, content in finished.items():
+            seconds = (content["seconds"]["stage_one"], sum(content["seconds"]["discovery"]))
+            self.took.setdefault(_kind(run), []).append(seconds)
+        self._counted: dict[Planned, tuple[float, float]] = {}
+        self._stage_ones: dict[tuple[object, ...], float] = {}
 
     @cached_property
     def rate(self) -> tuple[float, str]:
@@ -41,18 +43,25 @@ class Estimate:
         return multiplication_rate(runtime), runtime.device.type
 
     def stages(self, run: Planned) -> tuple[float, float]:
-        """Seconds of stage one and of all discoveries."""
-        took = self.took.get((run.dataset, run.method, run.epochs))
+        """Seconds of stage one and of all discoveries; alike for all seeds."""
+        took = self.took.get(_kind(run))
         if took:
             return mean(one for one, _ in took), mean(rest for _, rest in took)
+        if _kind(run) not in self._counted:
+            self._counted[_kind(run)] = self._count(run)
+        return self._counted[_kind(run)]
+
+    def _count(self, run: Planned) -> tuple[float, float]:
+        """From the arithmetic."""
         config, load = run.config(), LOADS[run.dataset]
         size = config.image_size or 32
         sizes = parse_split(run.split, sum(map(int, run.split.split("-"))))
         each = load.images / load.known
-        if run.stage_one not in self._stage_ones:
+        shared = _kind(run).stage_one
+        if shared not in self._stage_ones:
             first = Load(round(sizes[0] * each), sizes[0], sizes[1])
-            self._stage_ones[run.stage_one] = config.fit.epochs * self._seconds(config, first, size, 0)
-        one = self._stage_ones[run.stage_one]
+            self._stage_ones[shared] = config.fit.epochs * self._seconds(config, first, size, 0)
+        one = self._stage_ones[shared]
         if config.method.supervised:
             seen = [sum(sizes[: step + 1]) for step in range(1, len(sizes))]
             return one, sum(one * classes / sizes[0] for classes in seen)

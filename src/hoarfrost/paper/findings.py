@@ -13,7 +13,7 @@ Scores: TypeAlias = Mapping[str, Mapping[str, float]]
 """of each method: ``old``, ``new``, ``all``, ``hm``, and ``novel``, New by the novel head alone"""
 
 NEAR_ZERO = 5.0
-"""percent; guessing among ten classes finds twice as much"""
+"""percent; what counts as next to nothing"""
 
 LABELS = {"old": "Old", "new": "New", "all": "All", "hm": "HM", "novel": "novel head"}
 

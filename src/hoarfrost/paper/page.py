@@ -31,9 +31,10 @@ The scores are of the test images: whoever picks a row by them has looked at the
 
 TABLES_HEAD = """## The paper's tables
 
-As `hoarfrost reproduce` prints them. Runs with the same seed share their stage one where they were made together.
-*HM* is the harmonic mean of Old and New; *novel head* is New by the head of the new classes alone; *calibrated* is for
-methods that set their heads side by side, the softmax of each by itself ([docs/methods.md](docs/methods.md)).
+As `hoarfrost reproduce` prints them for one data set. Runs with the same seed share their stage one where they were
+made together. *HM* is the harmonic mean of Old and New; *novel head* is New by the head of the new classes alone;
+*calibrated* is for methods that set their heads side by side, the softmax of each by itself
+([docs/methods.md](docs/methods.md)).
 """
 
 

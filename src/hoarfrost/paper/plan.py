@@ -116,12 +116,17 @@ def end_with_parent() -> None:
 
 
 @contextmanager
-def sharing_gpu(jobs: int) -> Iterator[None]:
-    """Within the block the kernels of several processes run side by side, where NVIDIA's MPS is there to be started."""
+def sharing_gpu(jobs: int) -> Iterator[bool]:
+    """Within the block the kernels of several processes run side by side, where NVIDIA's MPS is there to be started.
+
+    Gives whether it runs: somebody else may have started it.
+    """
     control = shutil.which("nvidia-cuda-mps-control")
     started = jobs > 1 and control is not None and subprocess.run([control, "-d"], check=False).returncode == 0
+    runs = jobs > 1 and control is not None
+    runs = runs and subprocess.run([str(control)], input=b"get_server_list\n", check=False).returncode == 0
     try:
-        yield
+        yield runs
     finally:
         if started and control is not None:
             subprocess.run([control], input=b"quit\n", check=False)

@@ -44,7 +44,8 @@ def collect(run: Path, to: Path, name: str | None = None) -> Path:
         name = "-".join([metrics["dataset"], metrics["split"], metrics["method"], f"seed{metrics['seed']}"])
     path = to / f"{name}.json"
     there = Result(name, store.read_json(path, "folder of results")) if path.exists() else None
-    if there is not None and there.settings != Result(name, content).settings:
+    new = Result(name, content)
+    if there is not None and (there.settings, there.content["seed"]) != (new.settings, content["seed"]):
         raise InputError(f"{path} is of another run than {run}: remove it, or use --folder-names or another --to")
     to.mkdir(parents=True, exist_ok=True)
     store.write_json(path, content)
