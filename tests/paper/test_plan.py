@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from hoarfrost.config import Config, to_json
 from hoarfrost.methods import METHODS
-from hoarfrost.paper.plan import Job, Planned, carry_out, launch_here, shortened
+from hoarfrost.paper.plan import Job, Planned, carry_out, launch_here, sharing_gpu, shortened
 from hoarfrost.recipes import RECIPES
 
 
@@ -80,6 +81,47 @@ def test_the_others_need_not_wait_for_its_discovery(watched: Watched) -> None:
     (watched.folder / "a0" / "unfinished" / "stage-0").mkdir(parents=True)
     watched.carry_out(runs("a", "b", "c"), jobs=3)
     assert watched.most == 3
+
+
+def test_nobody_waits_for_a_stage_one_that_is_made(watched: Watched) -> None:
+    plan = runs("a", "b", seeds=2)
+    made = {run.stage_one for run in plan if run.seed == 1}
+    carry_out(plan, watched.launch, folder=watched.folder, jobs=4, said=watched.hear, made=made)
+    assert watched.said[:3] == [("a0", "started"), ("a1", "started"), ("b1", "started")]
+
+
+MPS = """#!/bin/sh
+case "$1" in
+-d) sleep 20 & echo "started" ;;
+*) read word; echo "$word"; echo "$word" >> "$0.heard"; [ ! -e "$0.fails" ] ;;
+esac
+"""
+
+
+def test_runs_share_a_gpu_quietly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """NVIDIA's server is not there: what stands in for it talks, and leaves a process behind, as that does."""
+    control = tmp_path / "nvidia-cuda-mps-control"
+    with monkeypatch.context() as bare:
+        bare.setenv("PATH", str(tmp_path))  # a machine with a GPU may have it
+        with sharing_gpu(2) as runs_beside:
+            assert not runs_beside
+    control.write_text(MPS)
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with sharing_gpu(1) as runs_beside:
+        assert not runs_beside
+    assert not Path(f"{control}.heard").exists()
+    began = time.monotonic()
+    with sharing_gpu(2) as runs_beside:
+        assert runs_beside
+    assert time.monotonic() - began < 10, "it does not wait for the server to end"
+    assert Path(f"{control}.heard").read_text().split() == ["get_server_list", "quit"]
+    Path(f"{control}.fails").touch()
+    with sharing_gpu(2) as runs_beside:
+        assert not runs_beside
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_failed_run_is_told_and_the_others_go_on(watched: Watched) -> None:

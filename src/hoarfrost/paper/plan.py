@@ -121,15 +121,23 @@ def sharing_gpu(jobs: int) -> Iterator[bool]:
 
     Gives whether it runs: somebody else may have started it.
     """
-    control = shutil.which("nvidia-cuda-mps-control")
-    started = jobs > 1 and control is not None and subprocess.run([control, "-d"], check=False).returncode == 0
-    runs = jobs > 1 and control is not None
-    runs = runs and subprocess.run([str(control)], input=b"get_server_list\n", check=False).returncode == 0
+    control = shutil.which("nvidia-cuda-mps-control") if jobs > 1 else None
+    if control is None:
+        yield False
+        return
+
+    def succeeds(*options: str, said: bytes = b"") -> bool:
+        """What it answers is for nobody: standard output may be kept for JSON. No pipe: the server would hold it."""
+        nowhere = subprocess.DEVNULL
+        done = subprocess.run([control, *options], input=said, stdout=nowhere, stderr=nowhere, check=False)
+        return done.returncode == 0
+
+    started = succeeds("-d")
     try:
-        yield runs
+        yield succeeds(said=b"get_server_list\n")
     finally:
-        if started and control is not None:
-            subprocess.run([control], input=b"quit\n", check=False)
+        if started:
+            succeeds(said=b"quit\n")
 
 
 def stage_ones(plan: Sequence[Planned], folder: Path) -> set[tuple[object, ...]]:
