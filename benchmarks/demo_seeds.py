@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from hoarfrost.paper.text import renewed
+from hoarfrost.paper.text import markdown, renewed, spread
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "demo"
@@ -36,10 +35,9 @@ def table(runs: list[dict[str, Any]]) -> str:
     columns["novel head"] = [run["steps"][-1]["new_by_step_novel"][-1] for run in runs]
     columns["stage one"] = [run["stage_one"] for run in runs]
     columns["seconds"] = [run["seconds"]["total"] for run in runs]
-    cells = [f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}" for values in columns.values()]
+    made = markdown(list(columns), [[spread(values) for values in columns.values()]])
     seeds, hardware = ", ".join(str(run["seed"]) for run in runs), ", ".join(sorted({run["hardware"] for run in runs}))
-    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", f"| {' | '.join(cells)} |"]
-    return "\n".join([*lines, "", f"Percent, mean ± standard deviation over the seeds {seeds}; {hardware}."])
+    return "\n".join([made, "", f"Percent, mean ± standard deviation over the seeds {seeds}; {hardware}."])
 
 
 def main() -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from typing import Any
 from hoarfrost import provenance
 from hoarfrost.paper import tables
 from hoarfrost.paper.plan import Planned, carry_out, launch_here, log_of, sharing_gpu, shelf_of
-from hoarfrost.paper.text import markdown, renewed
+from hoarfrost.paper.text import file_name, markdown, renewed
 from hoarfrost.training.runtime import Runtime
 
 ROOT = Path(__file__).parents[1]
@@ -121,9 +120,8 @@ def main() -> None:
         parser.error("one run at a time is what the others are compared with, and the first two epochs do not count")
     if not args.table:
         kept = measured(args)
-        name = re.sub(r"[^a-z0-9]+", "-", kept["hardware"].lower()).strip("-")
         args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+        (args.out / f"{file_name(kept['hardware'])}.json").write_text(json.dumps(kept, indent=1) + "\n")
     made = "\n".join(section(json.loads(path.read_text())) for path in sorted(args.out.glob("*.json")))
     if args.out == RESULTS and PAGE.exists():
         PAGE.write_text(renewed(PAGE.read_text(), made.rstrip("\n"), begin=BEGIN))

@@ -15,7 +15,6 @@ import argparse
 import json
 import math
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hoarfrost.paper.text import renewed
+from hoarfrost.paper.text import file_name, markdown, renewed
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "speed"
@@ -106,11 +105,6 @@ def measured(device: str) -> dict[str, Any]:
     }
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [f"| {' | '.join(header)} |", f"|{'--:|' * len(header)}", *(f"| {' | '.join(row)} |" for row in rows)]
-    return "\n".join(lines)
-
-
 def stage(found: dict[str, Any], key: str) -> list[str]:
     part = found[key]
     return [
@@ -137,11 +131,9 @@ def section(kept: dict[str, Any]) -> str:
     first = main[0]
     image = "×".join(map(str, first["image"]))
     rows = [stage(first, "stage_one"), *(stage(found, "discovery") for found in main)]
-    speed = table(["stage", "batch", "s/epoch", "images/s", "floor, s", "× floor"], rows)
-    memory, starts = (
-        first["memory"],
-        {"first": first["start_up"], "again": warm["start_up"], **kept.get("start_up", {})},
-    )
+    speed = markdown(["stage", "batch", "s/epoch", "images/s", "floor, s", "× floor"], rows)
+    memory = first["memory"]
+    starts = kept.get("start_up", {"first": first["start_up"], "again": warm["start_up"]})
     cold, again = starts["first"], starts["again"]
     on_device, bare = memory["device_peak_mib"], first["stage_one"]
     facts = [
@@ -178,7 +170,7 @@ def section(kept: dict[str, Any]) -> str:
                     "–" if memory is None else f"{memory:,.0f}",
                 ]
             )
-        return table([label, "stage one, s/epoch", "discovery, s/epoch", "device MiB"], rows)
+        return markdown([label, "stage one, s/epoch", "discovery, s/epoch", "device MiB"], rows)
 
     return "\n".join(
         [
@@ -209,7 +201,7 @@ def main() -> None:
     if not args.table:
         found = start_up(args.device) if args.start_up else measured(args.device)
         hardware = found["hardware"] if args.start_up else found["main"][0]["hardware"]
-        path = args.out / f"{re.sub(r'[^a-z0-9]+', '-', hardware.lower()).strip('-')}.json"
+        path = args.out / f"{file_name(hardware)}.json"
         args.out.mkdir(parents=True, exist_ok=True)
         if args.start_up:
             found = {**(json.loads(path.read_text()) if path.exists() else {}), "start_up": found["start_up"]}

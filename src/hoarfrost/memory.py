@@ -7,7 +7,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -122,16 +121,13 @@ class Rehearsal:
 class Memory(nn.Module):
     """What a discovery remembers of its own images: buffers, so that they are saved with the state of a stage."""
 
-    notices: ClassVar[bool] = False
-    """whether something is kept of each step"""
-
     @abstractmethod
     def given(self, rows: Tensor) -> dict[str, Tensor]:
         """Fields of ``LossInputs`` for the images of these indices."""
 
-    def noticed(self, inputs: LossInputs) -> Tensor:
-        """What is to be kept of a step. Nothing is changed here: this is compiled, together with the loss."""
-        raise NotImplementedError
+    def noticed(self, inputs: LossInputs) -> Tensor | None:
+        """What is to be kept of a step, if anything. Nothing is changed here: this is compiled with the loss."""
+        return None
 
     def note(self, rows: Tensor, noticed: Tensor) -> None:
         """Keeps it, when the backward pass has read what was here before; without waiting for the device."""
@@ -175,7 +171,6 @@ class Ensemble(Memory):
     In its first epoch they are 0, as in DTC's code.
     """
 
-    notices = True
     average: Tensor
     latest: Tensor
     target: Tensor
@@ -211,7 +206,6 @@ class Ensemble(Memory):
 class Queue(Memory):
     """The features of the latest images, each of length 1."""
 
-    notices = True
     features: Tensor
     position: Tensor
 

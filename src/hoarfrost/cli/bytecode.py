@@ -39,7 +39,7 @@ def _cache(packages: Path) -> Path | None:
     Other versions of them, as another container has them in the same place, have another one: Python goes by the time
     and the size of a file, and those may be alike.
     """
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111 - Path's fails without a home
     if not caches.is_absolute():
         return None
     versions = sorted(path.name for path in packages.glob("*.dist-info"))

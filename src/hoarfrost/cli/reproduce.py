@@ -94,7 +94,7 @@ def main(args: argparse.Namespace) -> int:
             last = f", see {log_of(folder, run)}: {_last_line(log_of(folder, run))}" if what == "failed" else ""
             _tell(f"[{done}/{len(plan)}] {run.name} {what}{last}")
 
-        estimate.rate  # noqa: B018  # measured before others use the device
+        estimate.measure()
         # Counting takes a while for many runs, and the first ones need not wait for it.
         counting = threading.Thread(target=_tell_duration, args=(estimate, plan), daemon=True)
         counting.start()

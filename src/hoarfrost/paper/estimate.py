@@ -42,6 +42,10 @@ class Estimate:
         runtime = Runtime(self.device)
         return multiplication_rate(runtime), runtime.device.type
 
+    def measure(self) -> None:
+        """Measures the rate now, before others use the device; else that is done when it is first needed."""
+        _ = self.rate
+
     def stages(self, run: Planned) -> tuple[float, float]:
         """Seconds of stage one and of all discoveries; alike for all seeds."""
         took = self.took.get(_kind(run))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,7 @@ def grouped(results: list[Result]) -> dict[tuple[str, str, str], list[Result]]:
     return groups
 
 
+@cache
 def _published() -> dict[str, Any]:
     content: dict[str, Any] = json.loads(files("hoarfrost.paper").joinpath("published.json").read_text("utf-8"))
     return content

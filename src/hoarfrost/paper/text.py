@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 
@@ -31,6 +32,15 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def slashed(values: Iterable[float | None]) -> str:
     """Published numbers in one cell."""
     return " / ".join("–" if value is None else f"{value:.1f}" for value in values)
+
+
+def file_name(words: str) -> str:
+    """Words as the name of a file.
+
+    >>> file_name("CPU, 2 threads")
+    'cpu-2-threads'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
 
 def renewed(page: str, made: str, *, begin: str, end: str = "<!-- end -->") -> str:

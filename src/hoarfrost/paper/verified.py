@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any
 
 from hoarfrost.paper.findings import FINDINGS, scores_of
-from hoarfrost.paper.records import Result, grouped, published, published_row, read_results
+from hoarfrost.paper.records import Result, grouped, published, read_results
 from hoarfrost.paper.tables import ONE_STEP
 from hoarfrost.paper.text import markdown, slashed, spread
 
@@ -47,17 +47,15 @@ class Compared:
 
 
 def comparisons(groups: Mapping[Group, list[Result]]) -> Iterator[Compared]:
-    """Everything that the paper has a number for, once, as its main comparison prints it."""
+    """Everything that the paper has a number for, once, as its main comparison prints it, which comes first."""
     done = set[Group]()
     for row in published():
         group = (row["dataset"], row["split"], row["method"])
         if group in done:
             continue
         done.add(group)
-        main = published_row(*group)
-        assert main is not None
         runs = groups.get(group, [])
-        paper = dict(_figures(main["steps"]))
+        paper = dict(_figures(row["steps"]))
         ours = [dict(_figures([_like_paper(step) for step in run.content["steps"]])) for run in runs]
         yield Compared(
             group,

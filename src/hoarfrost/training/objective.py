@@ -14,8 +14,8 @@ from hoarfrost.models.network import Network
 Replayed = tuple[Tensor, Tensor]
 """features (R + more, D) of remembered classes, and the class ids (R,) of the first"""
 
-Outcome = tuple[Tensor, Tensor, tuple[Tensor, ...]]
-"""of a step: the loss, the statistics, and what memories are to note"""
+Outcome = tuple[Tensor, Tensor, tuple[Tensor | None, ...]]
+"""of a step: the loss, the statistics, and what each memory is to note"""
 
 
 def choose_trained(network: Network, *, frozen: Sequence[str], terms: Sequence[Term]) -> None:
@@ -120,21 +120,19 @@ class Objective(nn.Module):
                 hits = total.new_zeros(())
                 if labels is not None:
                     hits = (inputs.joint.argmax(dim=1) == labels).sum()
-                noticed = () if rows is None else tuple(memory.noticed(inputs) for memory in self._noticing())
+                noticed = tuple(memory.noticed(inputs) for memory in self.remembered)
                 return total, torch.cat([total[None], losses, hits[None]]), noticed
 
-    def note(self, rows: Tensor, noticed: tuple[Tensor, ...]) -> None:
+    def note(self, rows: Tensor, noticed: tuple[Tensor | None, ...]) -> None:
         """Lets the memories keep what they noticed in a step.
 
         After its backward pass and apart from what is compiled: PyTorch's compiler takes the copy of a buffer for the
         buffer, and the backward pass would read what is kept now in place of what was there.
         """
         with torch.no_grad():
-            for memory, found in zip(self._noticing(), noticed, strict=True):
-                memory.note(rows, found)
-
-    def _noticing(self) -> list[Memory]:
-        return [memory for memory in self.remembered if memory.notices]
+            for memory, found in zip(self.remembered, noticed, strict=True):
+                if found is not None:
+                    memory.note(rows, found)
 
     def inputs(
         self, images: Tensor, labels: Tensor | None, replayed: Replayed | None, rows: Tensor | None = None
