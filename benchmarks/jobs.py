@@ -4,8 +4,8 @@ python benchmarks/jobs.py --data data                         on CIFAR-10; keeps
 python benchmarks/jobs.py --dataset digits --epochs 20 --jobs 1 2    on the digits
 python benchmarks/jobs.py --table                             only renews docs/speed.md, as the others do at the end
 
-Carries out table 1 with a shortened course, once for each number of runs at a time. A first round that is not counted
-trains the stage one that all share and fills the cache of compiled code.
+Carries out table 1 with a shortened course, compiled as the full one is, once for each number of runs at a time. A
+first round that is not counted trains the stage one that all share and fills the cache of compiled code.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from hoarfrost import provenance
 from hoarfrost.paper import tables
 from hoarfrost.paper.plan import Planned, carry_out, launch_here, log_of, sharing_gpu, shelf_of
 from hoarfrost.paper.text import file_name, markdown, renewed
-from hoarfrost.training.runtime import Runtime
+from hoarfrost.training.runtime import Runtime, resolve_device
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "jobs"
@@ -36,7 +37,8 @@ def carried_out(
     plan: list[Planned], folder: Path, args: argparse.Namespace, *, jobs: int, shared: bool
 ) -> tuple[float, bool]:
     """Seconds for all runs in a folder, and whether MPS ran; ``shared`` asks for it."""
-    launch = launch_here(folder, args.data, ["--device", args.device])
+    compiled = "off" if resolve_device(args.device).type == "cpu" else "on"
+    launch = launch_here(folder, args.data, ["--device", args.device, "--compile", compiled], jobs=jobs)
     made = {run.stage_one for run in plan} if shelf_of(folder).exists() else set()
     began = time.perf_counter()
     with sharing_gpu(jobs) if shared else nullcontext(enter_result=False) as mps:
@@ -69,7 +71,8 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         first = Path(place, "first")
         first.mkdir()
-        carried_out(plan, first, args, jobs=max(args.jobs), shared=on_gpu)
+        briefly = [replace(run, epochs=1) for run in plan]
+        carried_out(briefly, first, args, jobs=max(args.jobs), shared=on_gpu)
         for number, (jobs, shared) in enumerate(ways):
             folder = Path(place, str(number))
             folder.mkdir()
@@ -110,7 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--data", type=Path, default=Path("data"))
-    parser.add_argument("--epochs", type=int, default=26, help="of discovery (default: 26, just enough to be compiled)")
+    parser.add_argument("--epochs", type=int, default=12, help="of discovery (default: 12)")
     parser.add_argument("--jobs", type=int, nargs="+", default=[1, 2, 3, 4])
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=RESULTS)

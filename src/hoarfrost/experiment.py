@@ -29,7 +29,7 @@ from hoarfrost.scenario import Scenario, Step, Truth, build_scenario
 from hoarfrost.training.learner import Learner, check_novel
 from hoarfrost.training.observers import Entry, LogFile, Observer, Observers
 from hoarfrost.training.resolve import resolve
-from hoarfrost.training.runtime import Runtime, resolve_device
+from hoarfrost.training.runtime import Compile, Runtime, resolve_device
 
 Record = dict[str, Any]
 
@@ -223,6 +223,7 @@ def run(
     *,
     out: Path,
     device: str = "auto",
+    compiled: Compile = "auto",
     resume: bool = False,
     observer: Observer | None = None,
     share: Path | None = None,
@@ -245,7 +246,7 @@ def run(
     # From the images of stage one alone: those of later steps are not there yet.
     first_images = scenario.steps[0].images
     config = replace(config, learner=resolve(config.learner, first_images, resolve_device(device)))
-    learner = Learner.from_config(config.learner, device)
+    learner = Learner.from_config(config.learner, device, compiled)
     processes = learner.runtime.processes
     for schedule in (config.learner.fit, config.learner.discover):
         processes.share(schedule.batch_size)
@@ -259,7 +260,7 @@ def run(
         return processes.first(lambda: store.read_json(out / "metrics.json", "run folder"))
     records = processes.first(folder.finished_stages)
     if records:
-        learner = Learner.load(folder.stage_folder(len(records) - 1), device)
+        learner = Learner.load(folder.stage_folder(len(records) - 1), device, compiled)
     shelf = None if share is None or records else Shelf(share, config.learner, scenario, learner.runtime)
     try:
         for step in scenario.steps[len(records) :]:
@@ -267,7 +268,7 @@ def run(
             found = processes.first(shelf.find) if shelf is not None and step.index == 0 else None
             if shelf is not None and found is not None:
                 try:
-                    learner = Learner.load(shelf.folder, device)
+                    learner = Learner.load(shelf.folder, device, compiled)
                 except InputError:
                     raise shelf.damaged() from None
                 learner.reconfigure(config.learner)

@@ -18,6 +18,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from hoarfrost.cli import VERBS, main
+from hoarfrost.training.runtime import Runtime
 
 SHORT = ["--epochs", "1", "--device", "cpu"]
 
@@ -184,6 +185,26 @@ def test_help_fits_a_screen(verb: str, capsys: pytest.CaptureFixture[str], monke
         main([verb, "--help"])
     assert stopped.value.code == 0
     assert len(capsys.readouterr().out.splitlines()) <= 40
+
+
+def test_whether_steps_are_compiled_can_be_said(folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def compiles(runtime: Runtime, _steps: int) -> bool:
+        asked.append(runtime.compiled)
+        return False
+
+    monkeypatch.setattr(Runtime, "compiles", compiles)
+    model, found, again = (str(tmp_path / name) for name in ("model", "found", "again"))
+    assert main(["fit", str(folders / "known"), "--out", model, *SHORT, "--compile", "on"]) == 0
+    assert main(["discover", model, str(folders / "unsorted"), "--novel", "5", "--out", found, *SHORT]) == 0
+    assert (
+        main(["discover", model, str(folders / "unsorted"), "--novel", "5", "--out", again, *SHORT, "--compile", "on"])
+        == 0
+    )
+    scenario = ["run", "--dataset", "digits", "--split", "5-3-2", "--fit-epochs", "1", "--out", str(tmp_path / "whole")]
+    assert main([*scenario, *SHORT, "--compile", "off"]) == 0
+    assert asked == ["on", "auto", "on", "off", "off", "off"]
 
 
 def test_importing_and_asking_for_help_does_not_import_torch() -> None:

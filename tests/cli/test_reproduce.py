@@ -15,6 +15,7 @@ import pytest
 from hoarfrost.cli import main
 from hoarfrost.config import Config, to_json
 from hoarfrost.methods import METHODS
+from hoarfrost.paper.plan import JOBS_ON_GPU
 from hoarfrost.recipes import RECIPES
 
 
@@ -150,3 +151,9 @@ def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.
     command = ["reproduce", "tableA3", *SHORT, "--out", str(tmp_path / "all"), "--ray", "127.0.0.1:1"]
     assert main(command) == 2
     assert "there is no Ray cluster at '127.0.0.1:1'" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_help_names_the_usual_number_of_runs_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["reproduce", "--help"])
+    assert f"default: {JOBS_ON_GPU} on a GPU" in " ".join(capsys.readouterr().out.split())

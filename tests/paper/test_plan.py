@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -187,3 +189,23 @@ def test_a_process_that_fails_is_heard_of(tmp_path: Path) -> None:
     assert failed == [run]
     assert said == ["started", "failed"]
     assert "split '5-6' adds up to 11 classes" in (tmp_path / "logs" / "here-a.log").read_text()
+
+
+class Telling(Planned):
+    """A run that only says how its threads wait."""
+
+    def command(self, folder: Path, data: Path, more: Sequence[str] = ()) -> list[str]:
+        return [sys.executable, "-c", "import os, sys; print(os.environ.get('OMP_WAIT_POLICY'), file=sys.stderr)"]
+
+
+@pytest.mark.parametrize(("jobs", "given", "waits"), [(1, None, "None"), (2, None, "PASSIVE"), (2, "ACTIVE", "ACTIVE")])
+def test_threads_of_several_runs_sleep_while_they_wait(
+    jobs: int, given: str | None, waits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+    run = Telling("a", "digits", "5-5")
+    launch = launch_here(tmp_path, tmp_path, jobs=jobs)
+    assert carry_out([run], launch, folder=tmp_path, jobs=jobs, said=lambda _run, _what: None) == []
+    assert (tmp_path / "logs" / "a.log").read_text() == f"{waits}\n"

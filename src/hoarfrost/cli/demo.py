@@ -23,7 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_learning(parser)
     options.add_running(parser)
     parser.set_defaults(
-        dataset="digits", data="data", download=False, split="5-5", class_order="natural", epochs=None, fit_epochs=None
+        dataset="digits",
+        data="data",
+        download=False,
+        split="5-5",
+        class_order="natural",
+        epochs=None,
+        fit_epochs=None,
+        compile="auto",
     )
 
 

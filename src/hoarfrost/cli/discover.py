@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", type=options.positive, metavar="N", help="how often every image is seen, this time")
     options.add_learning(parser, seed=None)
     options.add_reading(parser)
+    options.add_compiling(parser)
     options.add_running(parser)
 
 
@@ -42,7 +43,7 @@ def main(args: argparse.Namespace) -> int:
 
     check_novel(args.novel)
     model, out = Path(args.model), Path(args.out)
-    learner = Learner.load(model, args.device)
+    learner = Learner.load(model, args.device, args.compile)
     before = learner.config
     config = options.configured(before, args, discover_epochs=args.epochs)
     if config.method.design != before.method.design:

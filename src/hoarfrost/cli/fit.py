@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", type=options.positive, metavar="N", help="how often every image is seen")
     options.add_learning(parser)
     options.add_reading(parser)
+    options.add_compiling(parser)
     options.add_running(parser)
 
 
@@ -54,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
     images = read_images(Path(args.images), labelled=True, size=config.image_size, keep=options.keeping(args))
     config = resolve(config, images, device)
     content = {"format": store.FORMAT, "kind": "fit", "config": to_json(config), "images": images.digest()}
-    learner = Learner.from_config(config, args.device)
+    learner = Learner.from_config(config, args.device, args.compile)
     processes = learner.runtime.processes
     if work.is_done(out, content, resume=args.resume, processes=processes):
         learner = Learner.load(out, args.device)

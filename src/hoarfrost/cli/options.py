@@ -39,6 +39,16 @@ def add_running(parser: argparse.ArgumentParser, *, resume: bool = True) -> None
         parser.add_argument("--resume", action="store_true", help="go on with what is in --out, or start it")
 
 
+def add_compiling(parser: argparse.ArgumentParser) -> None:
+    """Whether training steps are compiled."""
+    parser.add_argument(
+        "--compile",
+        default="auto",
+        choices=["auto", "on", "off"],
+        help="compile the training step (default: auto, on a GPU where a stage is long enough to gain by it)",
+    )
+
+
 def place(text: str) -> Path:
     """The name of a folder, for argparse."""
     if not text:

@@ -52,7 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--epochs", type=options.positive, metavar="N", help="a shorter course: N epochs where the data set has its own"
     )
     parser.add_argument(
-        "--jobs", type=options.positive, default=1, metavar="N", help="runs at a time on one GPU or CPU (default: 1)"
+        "--jobs",
+        type=options.positive,
+        metavar="N",
+        help="runs at a time on one GPU or CPU (default: 2 on a GPU, 1 on a CPU and on each GPU of a cluster)",
     )
     parser.add_argument(
         "--ray", metavar="ADDRESS", help="carry the runs out on a Ray cluster, which sees --out and --data too"
@@ -145,16 +148,17 @@ def _carry_out(
 ) -> list[Planned]:
     """Here, or on a cluster."""
     from hoarfrost.paper.cluster import Cluster
-    from hoarfrost.paper.plan import carry_out, launch_here, sharing_gpu
+    from hoarfrost.paper.plan import JOBS_ON_GPU, carry_out, launch_here, sharing_gpu
 
     folder, data, more = args.out, Path(args.data), ["--device", args.device]
     if args.ray is not None:
-        with Cluster(args.ray, args.jobs) as cluster:
+        with Cluster(args.ray, args.jobs or 1) as cluster:
             launch = cluster.launch(folder, data, more)
             return carry_out(missing, launch, folder=folder, jobs=cluster.jobs, said=said)
-    with sharing_gpu(args.jobs if on_gpu else 1):
-        launch = launch_here(folder, data, more)
-        return carry_out(missing, launch, folder=folder, jobs=args.jobs, said=said)
+    jobs = args.jobs or (JOBS_ON_GPU if on_gpu else 1)
+    with sharing_gpu(jobs if on_gpu else 1):
+        launch = launch_here(folder, data, more, jobs=jobs)
+        return carry_out(missing, launch, folder=folder, jobs=jobs, said=said)
 
 
 def _print(args: argparse.Namespace, asked: Asked) -> tuple[dict[str, Any], str]:

@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tensorboard", action="store_true", help="log for TensorBoard too, in DIR/tensorboard")
     options.add_learning(parser)
     options.add_reading(parser)
+    options.add_compiling(parser)
     options.add_running(parser)
 
 
@@ -95,6 +96,7 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
             test,
             out=out,
             device=args.device,
+            compiled=args.compile,
             resume=args.resume,
             observer=Observers(observers),
             share=getattr(args, "share", None),

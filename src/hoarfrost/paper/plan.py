@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import signal
 import subprocess
@@ -85,19 +86,31 @@ class Job(Protocol):
 
 Launch = Callable[[Planned], Job]
 
+JOBS_ON_GPU = 2
+"""runs at a time that one GPU gets where nobody says how many, by ``benchmarks/jobs.py``"""
+
 PATIENCE = 10.0
 """seconds that runs get to end, after they were asked to"""
 
 
-def launch_here(folder: Path, data: Path, more: Sequence[str] = ()) -> Launch:
-    """Starts runs as processes of this machine, which end when this one does."""
+def launch_here(folder: Path, data: Path, more: Sequence[str] = (), *, jobs: int = 1) -> Launch:
+    """Starts runs as processes of this machine, which end when this one does.
+
+    Threads of ``jobs`` processes that wait for each other would keep the CPU from those that have something to do, so
+    they sleep then; what is computed is the same.
+    """
+    environment = {**({"OMP_WAIT_POLICY": "PASSIVE"} if jobs > 1 else {}), **os.environ}
 
     def launch(run: Planned) -> Job:
         for place in (folder / run.name, log_of(folder, run)):
             place.parent.mkdir(parents=True, exist_ok=True)
         with log_of(folder, run).open("ab") as log:
             return subprocess.Popen(
-                run.command(folder, data, more), stdout=subprocess.DEVNULL, stderr=log, preexec_fn=end_with_parent
+                run.command(folder, data, more),
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env=environment,
+                preexec_fn=end_with_parent,
             )
 
     return launch
