@@ -28,6 +28,7 @@ SWEEP: tuple[Tried, ...] = (
 """beta for every batch, and two passes for every batch at the scripts' beta"""
 
 SWEEP_CIFAR10: tuple[Tried, ...] = tuple(itertools.product((64, 128), (0.01,), ("together", "separate")))
+ONLY_STAGE4 = 'method.frozen=["stem","stage1","stage2","stage3"]'
 SWEEP_TWO: tuple[Tried, ...] = ((14, 0.01, "together"), (128, 0.01, "together"))
 
 
@@ -55,14 +56,9 @@ SETS: dict[str, tuple[Planned, ...]] = {
     "tiny": (Planned("tiny/seed0", "tiny-imagenet", "180-20"),),
     "sweep": tried("cifar100", "cifar100", "80-20", SWEEP),
     "sweep-cifar10": tried("cifar10", "cifar10", "5-5", SWEEP_CIFAR10),
-    "sweep-ncl": (
-        Planned(
-            "sweep/cifar10-ncl-only-stage4",
-            "cifar10",
-            "5-5",
-            method="ncl",
-            settings=('method.frozen=["stem","stage1","stage2","stage3"]',),
-        ),
+    "sweep-ncl": tuple(
+        Planned(f"sweep/{dataset}-ncl-only-stage4", dataset, split, method="ncl", settings=(ONLY_STAGE4,))
+        for dataset, split in (("cifar10", "5-5"), ("cifar100", "80-20"))
     ),
     "sweep-two": tried("cifar100-two", "cifar100", "80-10-10", SWEEP_TWO),
 }
