@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hoarfrost.paper import tables
 from hoarfrost.paper.__main__ import main
 from hoarfrost.paper.findings import FINDINGS, scores_of
+from hoarfrost.paper.page import HEADLINE, headline
 from hoarfrost.paper.records import Result, grouped, read_results
 from hoarfrost.paper.text import renewed
 from hoarfrost.paper.verified import BEGIN, comparisons, make_tables
@@ -140,20 +143,34 @@ def test_the_page_is_renewed_between_its_marks(tmp_path: Path, capsys: pytest.Ca
     results = kept(tmp_path / "results", run("frost", (74.0, 50.0, 62.0)))
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nold\n<!-- end -->\nafter\n")
-    assert main(["verified", str(page), "--results", str(results)]) == 0
+    assert main(["renew", str(page), "--results", str(results)]) == 0
     assert page.read_text() == f"before\n{BEGIN}\n{make_tables(results)}\n<!-- end -->\nafter\n"
     page.write_text("no marks")
-    assert main(["verified", str(page), "--results", str(results)]) == 2
-    assert main(["verified", str(tmp_path / "nowhere.md"), "--results", str(results)]) == 2
+    assert main(["renew", str(page), "--results", str(results)]) == 2
+    assert main(["renew", str(tmp_path / "nowhere.md"), "--results", str(results)]) == 2
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2
     assert BEGIN in said[0]
     assert page.read_text() == "no marks"
 
 
-def test_the_page_in_the_repository_is_that_of_its_results() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert text == renewed(text, make_tables(ROOT / "results"), begin=BEGIN)
+def test_the_headline_is_table_4_in_few_columns(tmp_path: Path) -> None:
+    results = kept(tmp_path / "results", run("frost", (74.0, 50.0, 62.0)), run("joint", (1.0, 2.0, 3.0)))
+    header, _, *rows = headline(results).splitlines()
+    assert header == "| method | seeds | Old | New | All | HM | paper: Old / New / All |"
+    assert "| FRoST | 0 | 74.0 | 50.0 | 62.0 | 37.0 | 77.5 / 49.5 / 63.4 |" in rows
+    assert "| DTC | – | – | – | – | – | 64.0 / 0.0 / 32.0 |" in rows
+    assert len(rows) == len(tables.get_table("table4").rows)
+
+
+@pytest.mark.parametrize(
+    ("page", "mark", "made"), [(PAGE, BEGIN, make_tables), (ROOT / "README.md", HEADLINE, headline)]
+)
+def test_the_pages_in_the_repository_are_those_of_its_results(
+    page: Path, mark: str, made: Callable[[Path], str]
+) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text == renewed(text, made(ROOT / "results"), begin=mark)
 
 
 def test_every_difference_has_a_word_on_it() -> None:

@@ -2,7 +2,7 @@
 
 python -m hoarfrost.paper keep RUN [RUN …] [--to results]     a finished run folder's figures as one JSON file
 python -m hoarfrost.paper page [--results results]            prints RESULTS.md
-python -m hoarfrost.paper verified PAGE [--results results]   renews the tables in docs/reproducibility.md
+python -m hoarfrost.paper renew PAGE [PAGE …]                 renews the tables in docs/reproducibility.md and README.md
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import sys
 from pathlib import Path
 
 from hoarfrost.errors import InputError
-from hoarfrost.paper.page import make_page
+from hoarfrost.paper.page import HEADLINE, headline, make_page
 from hoarfrost.paper.records import collect
 from hoarfrost.paper.text import renewed
 from hoarfrost.paper.verified import BEGIN, make_tables
+
+MADE = {BEGIN: make_tables, HEADLINE: headline}
+"""what stands between which marks of a page"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,20 +30,26 @@ def main(arguments: list[str] | None = None) -> int:
     keep.add_argument("--to", type=Path, default=Path("results"), metavar="DIR")
     keep.add_argument("--folder-names", action="store_true", help="name the files after the run folders")
     page = verbs.add_parser("page", help="print RESULTS.md")
-    verified = verbs.add_parser("verified", help="renew the tables in docs/reproducibility.md")
-    verified.add_argument("page", type=Path, metavar="PAGE")
-    for verb in (page, verified):
+    renew = verbs.add_parser("renew", help="renew what stands between marks in pages")
+    renew.add_argument("pages", nargs="+", type=Path, metavar="PAGE")
+    for verb in (page, renew):
         verb.add_argument("--results", type=Path, default=Path("results"), metavar="DIR")
     given = parser.parse_args(arguments)
     try:
-        if given.verb in ("page", "verified") and not given.results.is_dir():
+        if given.verb in ("page", "renew") and not given.results.is_dir():
             raise InputError(f"there is no folder {given.results}: check the path")
         if given.verb == "page":
             print(make_page(given.results), end="")
             return 0
-        if given.verb == "verified":
-            text = given.page.read_text(encoding="utf-8")
-            given.page.write_text(renewed(text, make_tables(given.results), begin=BEGIN), encoding="utf-8")
+        if given.verb == "renew":
+            for path in given.pages:
+                text = path.read_text(encoding="utf-8")
+                marks = [mark for mark in MADE if mark in text]
+                if not marks:
+                    raise InputError(f"{path} has none of the marks {', '.join(MADE)}")
+                for mark in marks:
+                    text = renewed(text, MADE[mark](given.results), begin=mark)
+                path.write_text(text, encoding="utf-8")
             return 0
         for run in given.runs:
             print(collect(run, given.to, run.name if given.folder_names else None))
