@@ -152,6 +152,15 @@ def test_a_method_has_its_own_course_on_each_data_set() -> None:
             assert recipe.config(METHODS[name], seed=0).discover == recipe.discover
 
 
+def test_restune_and_dtc_shift_with_reflected_borders() -> None:
+    reflected, padded = Crop(border="reflect"), Crop(border="zero")
+    for name, augment in (("restune", reflected), ("dtc", reflected), ("dtc-te", reflected), ("ncl", padded)):
+        assert RECIPES["cifar100"].config(METHODS[name], seed=0).discover_augment == augment, name
+        for usual in ("digits", "cifar10", "tiny-imagenet", "folder"):
+            recipe = RECIPES[usual]
+            assert recipe.config(METHODS[name], seed=0).discover_augment == recipe.discover_augment
+
+
 def test_a_shortened_course_keeps_its_parts() -> None:
     config = RECIPES["cifar10"].config(METHODS["dtc"], seed=0).with_discover_epochs(11)
     clustering, consistency = config.method.terms

@@ -79,7 +79,7 @@ USUAL_EPOCHS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """How a method's discovery differs from the data set's usual schedule. What is None stays as it is there."""
+    """How a method's discovery differs from what is usual on the data set. What is None stays as it is there."""
 
     epochs: int = USUAL_EPOCHS
     """where the usual are 200; the ramps and other epochs of the method's terms are counted in these"""
@@ -91,6 +91,8 @@ class Course:
     drop_factor: float | None = None
     large_batch: bool = False
     """whether batches are as large as in stage one"""
+    reflects: bool = False
+    """whether shifted images are filled up by reflection, where the data set's usual ones are padded with zeros"""
 
     def of(self, usual: Schedule, fit: Schedule) -> Schedule:
         """The schedule on a data set that has these two."""

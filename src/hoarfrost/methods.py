@@ -76,7 +76,7 @@ RESTUNE = Method(
     ),
     frozen=(),
     design=Design(novel="centres", residual=True, readout="probabilities"),
-    course=Course(epochs=100, learning_rate=0.05, drops=(), large_batch=True),
+    course=Course(epochs=100, learning_rate=0.05, drops=(), large_batch=True, reflects=True),
     start="k-means",
 )
 
@@ -99,6 +99,7 @@ def dtc(name: str, summary: str, *terms: Term) -> Method:
             drops=tuple(WARM_UP + epoch for epoch in (40, 60, 80)),
             drop_factor=0.5,
             large_batch=True,
+            reflects=True,
         ),
         start="k-means",
     )

@@ -37,6 +37,9 @@ class Recipe:
         discover = method.course.of(self.discover, self.fit)
         scale = discover.epochs / method.course.epochs
         terms = tuple(self._tuned(term, scale) for term in method.terms)
+        augment = self.discover_augment
+        if method.course.reflects and isinstance(augment, Crop):
+            augment = replace(augment, border="reflect")
         return Config(
             method=replace(method, terms=terms),
             backbone=self.backbone,
@@ -46,7 +49,7 @@ class Recipe:
             fit=self.fit,
             discover=discover,
             fit_augment=self.fit_augment,
-            discover_augment=self.discover_augment,
+            discover_augment=augment,
             seed=seed,
         )
 
