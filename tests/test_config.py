@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hoarfrost.config import Config, Schedule, from_json, override, parse_setting, to_json
+from hoarfrost.config import Config, Schedule, filled, from_json, override, parse_setting, to_json
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
 from hoarfrost.errors import InputError
 from hoarfrost.losses.terms import Clustering, Replay
@@ -159,6 +159,16 @@ def test_restune_and_dtc_shift_with_reflected_borders() -> None:
         for usual in ("digits", "cifar10", "tiny-imagenet", "folder"):
             recipe = RECIPES[usual]
             assert recipe.config(METHODS[name], seed=0).discover_augment == recipe.discover_augment
+
+
+def test_a_course_that_was_applied_is_neither_kept_nor_compared() -> None:
+    config = RECIPES["cifar10"].config(METHODS["restune"], seed=0)
+    content = to_json(config)
+    assert "course" not in content["method"]
+    assert from_json(Config, content) == config
+    content["method"]["course"] = {"epochs": 100, "learning_rate": 0.05}  # as older files have it
+    assert from_json(Config, content) == config
+    assert filled(content) == to_json(config)
 
 
 def test_a_shortened_course_keeps_its_parts() -> None:

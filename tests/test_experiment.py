@@ -252,8 +252,9 @@ def test_a_run_from_before_a_setting_was_there_goes_on(
 ) -> None:
     shutil.copytree(whole, tmp_path / "old")
     config = store.read_json(tmp_path / "old" / "config.json", "run folder")
-    for key in ("design", "course", "start", "supervised"):
+    for key in ("design", "start", "supervised"):
         del config["learner"]["method"][key]
+    config["learner"]["method"]["course"] = {"epochs": 100}  # was kept once, although it was applied already
     del config["learner"]["discover"]["warm_up"]
     store.write_json(tmp_path / "old" / "config.json", config)
     run(config_for(), *digits, out=tmp_path / "old", device="cpu", resume=True)

@@ -125,7 +125,8 @@ class Method:
     frozen: tuple[str, ...] = ("stem", "stage1")
     """parts of the backbone whose parameters stay as they are in discovery (their batch statistics go on)"""
     design: Design = field(default_factory=Design)
-    course: Course = field(default_factory=Course)
+    course: Course = field(default_factory=Course, compare=False)
+    """for a recipe, which applies it: a configuration has it in ``discover``, and neither keeps nor compares this"""
     start: Literal["random", "k-means"] = "random"
     """how a step's novel head begins"""
     supervised: bool = False
@@ -208,9 +209,12 @@ class Config:
 
 
 def to_json(value: Any) -> Any:
-    """Dataclasses, tuples and plain values for ``json``; a tuple of terms is an object keyed by their kinds."""
+    """Dataclasses, tuples and plain values for ``json``; a tuple of terms is an object keyed by their kinds.
+
+    What is not compared is not written.
+    """
     if dataclasses.is_dataclass(value):
-        content = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        content = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare}
         kind = getattr(value, "kind", None)
         return content if kind is None else {"kind": kind, **content}
     if isinstance(value, tuple):
