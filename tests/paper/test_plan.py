@@ -209,3 +209,24 @@ def test_threads_of_several_runs_sleep_while_they_wait(
     launch = launch_here(tmp_path, tmp_path, jobs=jobs)
     assert carry_out([run], launch, folder=tmp_path, jobs=jobs, said=lambda _run, _what: None) == []
     assert (tmp_path / "logs" / "a.log").read_text() == f"{waits}\n"
+
+
+@dataclass(frozen=True)
+class Placed(Planned):
+    """A run that says where it is, and stays there for a while."""
+
+    stays: float = 0.0
+
+    def command(self, folder: Path, data: Path, more: Sequence[str] = ()) -> list[str]:
+        code = f"import sys, time; print(*sys.argv[1:], file=sys.stderr, flush=True); time.sleep({self.stays})"
+        return [sys.executable, "-c", code, *more]
+
+
+def test_runs_go_to_the_least_busy_device(tmp_path: Path) -> None:
+    plan = [Placed(name, "digits", "5-5", stays=stays) for name, stays in (("a", 0), ("b", 3), ("c", 0), ("d", 0))]
+    launch = launch_here(tmp_path, tmp_path, ["--json"], jobs=2, devices=["cuda:0", "cuda:1"])
+    assert (
+        carry_out(plan, launch, folder=tmp_path, jobs=2, said=lambda _run, _what: None, made={plan[0].stage_one}) == []
+    )
+    places = {name: (tmp_path / "logs" / f"{name}.log").read_text().strip() for name in "abcd"}
+    assert places == {name: f"--json --device cuda:{1 if name == 'b' else 0}" for name in "abcd"}

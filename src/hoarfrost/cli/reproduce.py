@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--jobs",
         type=options.positive,
         metavar="N",
-        help="runs at a time on one GPU or CPU (default: 2 on a GPU, 1 on a CPU and on each GPU of a cluster)",
+        help="runs at a time on the CPU or on each GPU (default: 2 on a GPU, 1 on a CPU and on each GPU of a cluster)",
     )
     parser.add_argument(
         "--ray", metavar="ADDRESS", help="carry the runs out on a Ray cluster, which sees --out and --data too"
@@ -149,16 +149,18 @@ def _carry_out(
     """Here, or on a cluster."""
     from hoarfrost.paper.cluster import Cluster
     from hoarfrost.paper.plan import JOBS_ON_GPU, carry_out, launch_here, sharing_gpu
+    from hoarfrost.training.runtime import all_devices
 
-    folder, data, more = args.out, Path(args.data), ["--device", args.device]
+    folder, data = args.out, Path(args.data)
     if args.ray is not None:
         with Cluster(args.ray, args.jobs or 1) as cluster:
-            launch = cluster.launch(folder, data, more)
+            launch = cluster.launch(folder, data, ["--device", args.device])
             return carry_out(missing, launch, folder=folder, jobs=cluster.jobs, said=said)
-    jobs = args.jobs or (JOBS_ON_GPU if on_gpu else 1)
+    jobs, devices = args.jobs or (JOBS_ON_GPU if on_gpu else 1), all_devices(args.device)
     with sharing_gpu(jobs if on_gpu else 1):
-        launch = launch_here(folder, data, more, jobs=jobs)
-        return carry_out(missing, launch, folder=folder, jobs=jobs, said=said)
+        every = jobs * len(devices)
+        launch = launch_here(folder, data, jobs=every, devices=devices)
+        return carry_out(missing, launch, folder=folder, jobs=every, said=said)
 
 
 def _print(args: argparse.Namespace, asked: Asked) -> tuple[dict[str, Any], str]:

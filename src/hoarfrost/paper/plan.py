@@ -93,25 +93,32 @@ PATIENCE = 10.0
 """seconds that runs get to end, after they were asked to"""
 
 
-def launch_here(folder: Path, data: Path, more: Sequence[str] = (), *, jobs: int = 1) -> Launch:
-    """Starts runs as processes of this machine, which end when this one does.
+def launch_here(
+    folder: Path, data: Path, more: Sequence[str] = (), *, jobs: int = 1, devices: Sequence[str] = ()
+) -> Launch:
+    """Starts runs as processes of this machine, which end when this one does; each on the least busy of the devices.
 
     Threads of ``jobs`` processes that wait for each other would keep the CPU from those that have something to do, so
     they sleep then; what is computed is the same.
     """
+    started: list[tuple[str, subprocess.Popen[bytes]]] = []
     environment = {**({"OMP_WAIT_POLICY": "PASSIVE"} if jobs > 1 else {}), **os.environ}
 
     def launch(run: Planned) -> Job:
         for place in (folder / run.name, log_of(folder, run)):
             place.parent.mkdir(parents=True, exist_ok=True)
+        busy = [device for device, job in started if job.poll() is None]
+        where = min(devices, key=busy.count, default="")
         with log_of(folder, run).open("ab") as log:
-            return subprocess.Popen(
-                run.command(folder, data, more),
+            job = subprocess.Popen(
+                run.command(folder, data, [*more, *(["--device", where] if where else [])]),
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 env=environment,
                 preexec_fn=end_with_parent,
             )
+        started.append((where, job))
+        return job
 
     return launch
 

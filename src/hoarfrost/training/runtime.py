@@ -42,6 +42,13 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+def all_devices(name: str) -> tuple[str, ...]:
+    """The devices among which runs of one GPU each may choose: all GPUs, unless one is named."""
+    if name not in ("auto", "cuda") or resolve_device(name).type == "cpu" or torch.cuda.device_count() == 1:
+        return (name,)
+    return tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+
+
 class Runtime:
     """Where and how exactly a learner computes."""
 
