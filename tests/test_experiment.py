@@ -263,6 +263,28 @@ def test_a_run_from_before_a_setting_was_there_goes_on(
         run(other, *digits, out=tmp_path / "old", device="cpu", resume=True)
 
 
+def test_nobody_else_works_in_a_folder_where_somebody_is(
+    whole: Path, digits: tuple[ImageSet, ImageSet], tmp_path: Path
+) -> None:
+    class Look(Observer):
+        """While one run is under way, starts another in its place."""
+
+        looked = False
+
+        def epoch_done(self, _entry: Entry, _network: Network) -> None:
+            if not self.looked:
+                self.looked = True
+                for resume in (True, False):
+                    with pytest.raises(InputError, match="another command is at work in"):
+                        run(config_for(), *digits, out=tmp_path / "run", device="cpu", resume=resume)
+
+    look = Look()
+    metrics = run(config_for(), *digits, out=tmp_path / "run", device="cpu", observer=look)
+    assert look.looked
+    assert metrics["steps"] == store.read_json(whole / "metrics.json", "run folder")["steps"], "nothing was disturbed"
+    run(config_for(), *digits, out=tmp_path / "run", device="cpu", resume=True)  # it is free again
+
+
 def test_another_configuration_is_refused_by_name(whole: Path, digits: tuple[ImageSet, ImageSet]) -> None:
     other = config_for(settings={"discover.learning_rate": 0.5})
     with pytest.raises(InputError, match=r"learner\.discover\.learning_rate is 0\.1 there and 0\.5 now"):

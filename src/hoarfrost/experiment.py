@@ -11,7 +11,8 @@ import json
 import shutil
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -98,11 +99,31 @@ class Run:
         self.unfinished = out / "unfinished"
         self.log = LogFile(out / "log.jsonl")
         self.made_now = False
+        self._release: Callable[[], None] | None = None
 
     def open(self, content: dict[str, Any], *, resume: bool) -> bool:
-        """Makes the folder, or goes on with it; True if all is done there. Refuses anything else in its place."""
+        """Makes the folder, or goes on with it; True if all is done there. Refuses anything else in its place.
+
+        Nobody else can work in it until it is closed.
+        """
         store.check_place(self.out)
-        store.recover_folder(self.out)
+        with store.alone(self.out.absolute().parent):
+            store.recover_folder(self.out)
+            if self.out.is_dir():
+                self._release = store.claim(self.out)
+            done = self._open(content, resume=resume)
+            if self.made_now:  # another folder has its name now
+                self.close()
+                self._release = store.claim(self.out)
+        return done
+
+    def close(self) -> None:
+        """Lets others work in it."""
+        if self._release is not None:
+            self._release()
+        self._release = None
+
+    def _open(self, content: dict[str, Any], *, resume: bool) -> bool:
         kind = None if store.is_free(self.out) else self._kind()
         replaces = kind == content["kind"] == "demo" and not resume
         if kind is None or replaces:
@@ -174,7 +195,10 @@ class Shelf:
             "images": images.digest(),
             "class_names": list(images.class_names),
             "test": test.digest(),  # the record and the log have its scores
-            "computed": [runtime.device.type, runtime.half, runtime.processes.count],
+            "computed": [
+                *(runtime.device.type, runtime.half, runtime.processes.count),
+                *([] if runtime.compiled == "auto" else [f"compile {runtime.compiled}"]),
+            ],
         }
         key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
         self.folder, self.epochs = root / f"stage-one-{key}", config.fit.epochs
@@ -254,42 +278,42 @@ def run(
         check_enough(len(step.images), processes.count)
     if share is not None:
         processes.first(lambda: Shelf.check(share))
-    folder = Run(out)
-    content = config.describe(train, test)
-    if processes.first(lambda: folder.open(content, resume=resume)):
-        return processes.first(lambda: store.read_json(out / "metrics.json", "run folder"))
-    records = processes.first(folder.finished_stages)
-    if records:
-        learner = Learner.load(folder.stage_folder(len(records) - 1), device, compiled)
-    shelf = None if share is None or records else Shelf(share, config.learner, scenario, learner.runtime)
-    try:
-        for step in scenario.steps[len(records) :]:
-            assignment = assignment_of(records, scenario)
-            found = processes.first(shelf.find) if shelf is not None and step.index == 0 else None
-            if shelf is not None and found is not None:
-                try:
-                    learner = Learner.load(shelf.folder, device, compiled)
-                except InputError:
-                    raise shelf.damaged() from None
-                learner.reconfigure(config.learner)
-                record, log = found
+    with closing(Run(out)) as folder:
+        content = config.describe(train, test)
+        if processes.first(lambda: folder.open(content, resume=resume)):
+            return processes.first(lambda: store.read_json(out / "metrics.json", "run folder"))
+        records = processes.first(folder.finished_stages)
+        if records:
+            learner = Learner.load(folder.stage_folder(len(records) - 1), device, compiled)
+        shelf = None if share is None or records else Shelf(share, config.learner, scenario, learner.runtime)
+        try:
+            for step in scenario.steps[len(records) :]:
+                assignment = assignment_of(records, scenario)
+                found = processes.first(shelf.find) if shelf is not None and step.index == 0 else None
+                if shelf is not None and found is not None:
+                    try:
+                        learner = Learner.load(shelf.folder, device, compiled)
+                    except InputError:
+                        raise shelf.damaged() from None
+                    learner.reconfigure(config.learner)
+                    record, log = found
+                    if processes.is_first:
+                        folder.log.adopt(log)
+                else:
+                    watch = Watch(learner, step, truth=scenario.truths[step.index], assignment=assignment)
+                    watchers = [watch, folder.log, observer or Observer()] if processes.is_first else [watch]
+                    learner.learn(step, observer=Observers(watchers), checkpoint=folder.checkpoint(step.index))
+                    record = score(learner, scenario, step, assignment)
+                    if shelf is not None and step.index == 0 and processes.is_first:
+                        shelf.put(learner, record, folder.log)
+                records.append(record)
                 if processes.is_first:
-                    folder.log.adopt(log)
-            else:
-                watch = Watch(learner, step, truth=scenario.truths[step.index], assignment=assignment)
-                watchers = [watch, folder.log, observer or Observer()] if processes.is_first else [watch]
-                learner.learn(step, observer=Observers(watchers), checkpoint=folder.checkpoint(step.index))
-                record = score(learner, scenario, step, assignment)
-                if shelf is not None and step.index == 0 and processes.is_first:
-                    shelf.put(learner, record, folder.log)
-            records.append(record)
+                    folder.finish_stage(learner, step.index, record)
+        except Exception:
             if processes.is_first:
-                folder.finish_stage(learner, step.index, record)
-    except Exception:
-        if processes.is_first:
-            folder.abandon()
-        raise
-    return _finish(config, folder, learner, scenario, records)
+                folder.abandon()
+            raise
+        return _finish(config, folder, learner, scenario, records)
 
 
 def assignment_of(records: Sequence[Record], scenario: Scenario) -> evaluation.Assignment:
@@ -338,6 +362,7 @@ def _finish(
         "class_names": list(scenario.class_names),
         "seed": config.learner.seed,
         "hardware": learner.runtime.hardware,
+        "compiled": learner.runtime.compiled,
         **provenance.describe(),
         "seconds": {
             "stage_one": round(trained[0], 3),

@@ -81,6 +81,11 @@ def test_what_will_be_done_is_listed_and_not_done(tmp_path: Path, capsys: pytest
     assert first > second, "stage one is counted once"
     assert not (tmp_path / "out").exists()
 
+    assert main(["reproduce", "figure-confusion", *command[2:], "--out", str(tmp_path), "--dry-run", "--json"]) == 0
+    names = [run["run"] for run in json.loads(capsys.readouterr().out)["runs"]]
+    assert names, "figures have runs"
+    assert all(name.endswith("seed0") for name in names), "a figure shows one seed"
+
 
 def test_a_failed_run_leaves_the_others_their_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "all"
@@ -90,7 +95,7 @@ def test_a_failed_run_leaves_the_others_their_places(tmp_path: Path, capsys: pyt
     assert main(["reproduce", "tableA3", *SHORT, "--out", str(out)]) == 1
     said = capsys.readouterr()
     assert "restune-epochs1-seed0 failed, see" in said.err
-    assert "1 runs failed; the same command tries them again" in said.err
+    assert "a run failed; once the cause is gone, the same command does what is missing" in said.err
     assert (place / "letter.txt").exists()
     rows = [line for line in said.out.splitlines() if line.startswith(("ResTune", "FRoST"))]
     assert "–" in rows[0]

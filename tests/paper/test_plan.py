@@ -155,11 +155,14 @@ def test_runs_share_a_stage_one_where_nothing_of_it_differs() -> None:
     assert run.stage_one != replace(run, fit_epochs=3).stage_one
 
 
+FINISHED = {"seconds": {"stage_one": 1.0}, "steps": [{}]}
+
+
 def finish(folder: Path, run: Planned, config: Config) -> None:
     place = folder / run.name
     place.mkdir(parents=True)
     (place / "config.json").write_text(json.dumps({"learner": to_json(config)}))
-    (place / "metrics.json").write_text(json.dumps({"seed": run.seed}))
+    (place / "metrics.json").write_text(json.dumps(FINISHED))
 
 
 def test_a_run_is_finished_where_it_was_made_with_these_settings(tmp_path: Path) -> None:
@@ -167,10 +170,44 @@ def test_a_run_is_finished_where_it_was_made_with_these_settings(tmp_path: Path)
     assert run.metrics(tmp_path) is None
     assert (run.config().discover.epochs, run.config().discover.batch_size) == (3, 16)
     finish(tmp_path, run, replace(run.config(), mean=(0.3,), std=(0.2,)))  # from the images
-    assert run.metrics(tmp_path) == {"seed": 0}
+    assert run.metrics(tmp_path) == FINISHED
     assert replace(run, epochs=4).metrics(tmp_path) is None
     assert replace(run, method="ncl").metrics(tmp_path) is None
     assert replace(run, settings=()).metrics(tmp_path) is None
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.json"])
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"learner": {}}', '{"steps": [], "seconds": {}}'])
+def test_what_cannot_be_read_is_not_finished(name: str, text: str, tmp_path: Path) -> None:
+    run = Planned("a", "digits", "5-5")
+    finish(tmp_path, run, run.config())
+    assert run.metrics(tmp_path) is not None
+    (tmp_path / "a" / name).write_text(text)
+    assert run.metrics(tmp_path) is None
+
+
+def test_a_run_that_cannot_be_started_leaves_the_others_their_places(tmp_path: Path) -> None:
+    first, second, said = Telling("a", "digits", "5-5"), Telling("b", "digits", "5-5"), []
+    (tmp_path / "logs" / "a.log").mkdir(parents=True)
+    failed = carry_out(
+        [first, second],
+        launch_here(tmp_path, tmp_path),
+        folder=tmp_path,
+        jobs=1,
+        said=lambda run, what: said.append((run.name, what)),
+    )
+    assert failed == [first]
+    assert said[0] == ("a", f"could not be started: Is a directory for {tmp_path / 'logs' / 'a.log'}")
+    assert said[1:] == [("b", "started"), ("b", "done")]
+
+
+def test_a_signal_that_ended_a_run_is_named(watched: Watched) -> None:
+    watched.codes = {"a0": -9, "b0": -99}
+    watched.carry_out(runs("a", "b"), jobs=1)
+    assert [what for _, what in watched.said if what.startswith("was")] == [
+        "was ended by SIGKILL",
+        "was ended by signal 99",
+    ]
 
 
 def test_a_shorter_course_is_shorter_for_every_method_alike() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,29 +87,39 @@ def main(args: argparse.Namespace) -> int:
         raise InputError(f"{folder} is no folder: choose another --out")
     for dataset in dict.fromkeys(dataset for part in asked for dataset in part.datasets):
         _read(dataset, args)  # refused before the first run does
-    folder.mkdir(parents=True, exist_ok=True)
     failed: list[Planned] = []
     if missing:
-        _tell(f"{len(missing)} of {len(plan)} runs to do; all in {folder}")
         done = len(plan) - len(missing)
 
         def said(run: Planned, what: str) -> None:
             nonlocal done
             done += what == "done"
-            last = f", see {log_of(folder, run)}: {_last_line(log_of(folder, run))}" if what == "failed" else ""
-            _tell(f"[{done}/{len(plan)}] {run.name} {what}{last}")
+            log = log_of(folder, run)
+            if what == "failed":
+                what = f"failed, see {log}: {_last_line(log)}"
+            elif what.startswith("was ended"):
+                what = f"{what}, see {log}"
+            _tell(f"[{done}/{len(plan)}] {run.name} {what}")
 
-        estimate.measure()
         # Counting takes a while for many runs, and the first ones need not wait for it.
         counting = threading.Thread(target=_tell_duration, args=(estimate, plan), daemon=True)
-        counting.start()
+
+        def begin() -> None:
+            folder.mkdir(parents=True, exist_ok=True)
+            _tell(f"{len(missing)} of {len(plan)} runs to do; all in {folder}")
+            estimate.measure()
+            counting.start()
+
         try:
-            failed = _carry_out(args, missing, said, on_gpu=device.type == "cuda")
-        except KeyboardInterrupt:
+            with _ended_in_order():
+                failed = _carry_out(args, missing, begin, said, on_gpu=device.type == "cuda")
+        except (KeyboardInterrupt, SystemExit):
             _tell("the same command goes on from here")
             raise
         finally:
-            counting.join(PATIENCE)
+            if counting.is_alive():
+                counting.join(PATIENCE)
+    folder.mkdir(parents=True, exist_ok=True)
     contents, texts = list[dict[str, Any]](), list[str]()
     for part in asked:
         content, text = (_draw if part.draws else _print)(args, part)
@@ -116,7 +128,8 @@ def main(args: argparse.Namespace) -> int:
     whole = contents[0] if len(contents) == 1 else {"tables": contents}
     options.answer(args, {**whole, "failed": [run.name for run in failed]}, "\n\n".join(texts))
     if failed:
-        _tell(f"{len(failed)} runs failed; the same command tries them again")
+        which = "a run" if len(failed) == 1 else f"{len(failed)} runs"
+        _tell(f"{which} failed; once the cause is gone, the same command does what is missing")
     return 1 if failed else 0
 
 
@@ -138,15 +151,37 @@ def _asked(name: str, args: argparse.Namespace) -> Asked:
 
     table = tables.get_table(name)
     datasets = tuple(dict.fromkeys(args.dataset or table.printed))
-    plan = tuple(tables.planned(table, datasets, args.seeds, args.epochs))
-    file = "-".join([name, *(datasets if args.dataset else ()), *([f"epochs{args.epochs}"] if args.epochs else [])])
-    return Asked(name, datasets, plan, args.out / file, draws=table.shape in ("norms", "confusion"))
+    draws = table.shape in ("norms", "confusion")
+    seeds = 1 if draws else args.seeds  # a figure shows one run of each method
+    plan = tuple(tables.planned(table, datasets, seeds, args.epochs))
+    shortened, several = [f"epochs{args.epochs}"] if args.epochs else [], [f"seeds{seeds}"] if seeds > 1 else []
+    file = "-".join([name, *(datasets if args.dataset else ()), *shortened, *several])
+    return Asked(name, datasets, plan, args.out / file, draws=draws)
+
+
+@contextlib.contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Within the block SIGTERM ends this process as Ctrl-C does: the runs first, and what was started for them."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _carry_out(
-    args: argparse.Namespace, missing: Sequence[Planned], said: Callable[[Planned, str], None], *, on_gpu: bool
+    args: argparse.Namespace,
+    missing: Sequence[Planned],
+    begin: Callable[[], None],
+    said: Callable[[Planned, str], None],
+    *,
+    on_gpu: bool,
 ) -> list[Planned]:
-    """Here, or on a cluster."""
+    """Here, or on a cluster; begins when it is certain that it can."""
     from hoarfrost.paper.cluster import Cluster
     from hoarfrost.paper.plan import JOBS_ON_GPU, carry_out, launch_here, sharing_gpu
     from hoarfrost.training.runtime import all_devices
@@ -154,9 +189,11 @@ def _carry_out(
     folder, data = args.out, Path(args.data)
     if args.ray is not None:
         with Cluster(args.ray, args.jobs or 1) as cluster:
+            begin()
             launch = cluster.launch(folder, data, ["--device", args.device])
             return carry_out(missing, launch, folder=folder, jobs=cluster.jobs, said=said)
     jobs, devices = args.jobs or (JOBS_ON_GPU if on_gpu else 1), all_devices(args.device)
+    begin()
     with sharing_gpu(jobs if on_gpu else 1):
         every = jobs * len(devices)
         launch = launch_here(folder, data, jobs=every, devices=devices)
@@ -246,9 +283,10 @@ def _tell_duration(estimate: Estimate, plan: Sequence[Planned]) -> None:
 
 
 def _last_line(path: Path) -> str:
-    text = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
+    text = path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
     return text.splitlines()[-1] if text else "it said nothing"
 
 
 def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # the runs go on where nobody listens
+        print(text, file=sys.stderr, flush=True)

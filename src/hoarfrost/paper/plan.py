@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from hoarfrost import store
 from hoarfrost.config import Config, from_json, override, parse_setting
+from hoarfrost.errors import InputError
 from hoarfrost.methods import get_method
 from hoarfrost.recipes import get_recipe
 
@@ -63,15 +64,22 @@ class Planned:
         return override(config, dict(parse_setting(setting) for setting in self.settings))
 
     def metrics(self, folder: Path) -> dict[str, Any] | None:
-        """What it reached, if it is finished and was made with these settings."""
+        """What it reached, if it is finished and was made with these settings.
+
+        What cannot be read is not finished: carried out again, it will say what is wrong.
+        """
         place = folder / self.name
         if not (place / "metrics.json").exists():
             return None
-        found = from_json(Config, store.read_json(place / "config.json", "run folder")["learner"])
-        decided = {name: getattr(found, name) for name in ("backbone", "image_size", "mean", "std")}
-        if replace(self.config(), **decided) != found:
+        try:
+            found = from_json(Config, store.read_json(place / "config.json", "run folder").get("learner"))
+            content = store.read_json(place / "metrics.json", "run folder")
+        except (InputError, OSError):
             return None
-        return store.read_json(place / "metrics.json", "run folder")
+        decided = {name: getattr(found, name) for name in ("backbone", "image_size", "mean", "std")}
+        if replace(self.config(), **decided) != found or not content.get("seconds") or not content.get("steps"):
+            return None
+        return content
 
 
 class Job(Protocol):
@@ -203,13 +211,18 @@ def carry_out(
                     made.add(run.stage_one)
                 else:
                     failed.append(run)
-                said(run, "done" if code == 0 else "failed")
+                said(run, "done" if code == 0 else "failed" if code > 0 else f"was ended by {_signal(-code)}")
             made |= {run.stage_one for run in running if has_stage_one(folder / run.name)}
             busy = {run.stage_one for run in running} - made
             for run in list(waiting):
                 if len(running) < jobs and run.stage_one not in busy:
                     waiting.remove(run)
-                    running[run] = launch(run)
+                    try:
+                        running[run] = launch(run)
+                    except OSError as error:
+                        failed.append(run)
+                        said(run, f"could not be started: {error.strerror} for {error.filename}")
+                        continue
                     said(run, "started")
                     busy |= {run.stage_one} - made
             time.sleep(0.2)
@@ -220,6 +233,14 @@ def carry_out(
         while any(job.poll() is None for job in running.values()) and time.monotonic() < until:
             time.sleep(0.05)
     return failed
+
+
+def _signal(number: int) -> str:
+    """Its name; out of memory is mostly SIGKILL."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def shortened(config: Config, usual: Config, epochs: int | None) -> tuple[int | None, int | None]:

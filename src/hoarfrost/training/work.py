@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +65,24 @@ def workspace(out: Path, content: dict[str, Any], *, resume: bool, processes: Pr
         # Only now: until the folder has its name, the last epoch is what a resumed command goes on from.
         (out / CHECKPOINT).unlink(missing_ok=True)
 
-    made_now = processes.first(begin)
-    try:
-        yield unfinished
-    except Exception:
-        if made_now and processes.is_first and not checkpoint.exists():
-            shutil.rmtree(unfinished, ignore_errors=True)
-        raise
-    processes.first(finish)
+    with ExitStack() as ended:
+
+        def claimed() -> bool:
+            with store.alone(out.absolute().parent):
+                if unfinished.is_dir():
+                    ended.callback(store.claim(unfinished))
+                if made_now := begin():
+                    ended.callback(store.claim(unfinished))
+                return made_now
+
+        made_now = processes.first(claimed)
+        try:
+            yield unfinished
+        except Exception:
+            if made_now and processes.is_first and not checkpoint.exists():
+                shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        processes.first(finish)
 
 
 def digest(path: Path) -> str:
