@@ -209,6 +209,9 @@ def test_a_stage_one_is_shared_only_where_its_scores_and_names_hold(
         assert len(list(shelf.iterdir())) == number
     told = json.loads((tmp_path / "other names" / "metrics.json").read_text())["class_names"]
     assert told == list(names)
+    kept = run(quick, train, test, out=tmp_path / "off", device="cpu", compiled="off", share=shelf)
+    assert kept["compiled"] == "off"
+    assert len(list(shelf.iterdir())) == 4, "compiled or not, the numbers may differ"
 
 
 def test_a_damaged_shelf(digits: tuple[ImageSet, ImageSet], tmp_path: Path) -> None:

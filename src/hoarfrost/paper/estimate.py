@@ -12,10 +12,14 @@ from hoarfrost.bench import LOADS, Load, multiplication_rate, stage_flop
 from hoarfrost.config import Config
 from hoarfrost.paper.plan import Planned, stage_ones
 from hoarfrost.scenario import parse_split
-from hoarfrost.training.runtime import Runtime
+from hoarfrost.training.runtime import Runtime, resolve_device
 
 TIMES_FLOOR = {"cuda": 4.0, "cpu": 8.0}
 """how many times longer than its multiplications alone training takes, as ``docs/speed.md`` has it"""
+
+
+AROUND = {"cuda": 12.0, "cpu": 4.0}
+"""seconds that a run takes beside its epochs: to start, to compile with the caches filled, to score, to write"""
 
 
 def _kind(run: Planned) -> Planned:
@@ -94,6 +98,6 @@ class Estimate:
         if run.metrics(self.folder) is not None:
             return 0.0
         one, rest = self.stages(run)
-        seconds = rest + (0 if run.stage_one in made else one)
+        seconds = AROUND[resolve_device(self.device).type] + rest + (0 if run.stage_one in made else one)
         made.add(run.stage_one)
         return seconds

@@ -270,7 +270,8 @@ def as_markdown(name: str, lines_: Sequence[Line]) -> str:
     parts = [f"# {name}: {get_table(name).title}\n"]
     for (dataset, split), group in by_dataset(lines_).items():
         parts += [f"## {dataset} {split}\n", markdown(*grid(group)) + "\n"]
-    parts += [f"- The paper: {note}" for note in published_notes(name)]
+    if any(cell.published is not None for line in lines_ for cell in line.cells):
+        parts += [f"- The paper: {note}" for note in published_notes(name)]
     return "\n".join(parts).rstrip() + "\n"
 
 
