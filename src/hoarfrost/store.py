@@ -11,7 +11,6 @@ import os
 import shutil
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,7 +202,27 @@ def claim(folder: Path) -> Callable[[], None]:
         raise InputError(f"another command is at work in {folder}: wait for it, or choose another --out") from None
     except OSError:
         pass
-    return partial(os.close, handle)
+    _claims.add(handle)
+
+    def release() -> None:
+        _claims.discard(handle)
+        os.close(handle)
+
+    return release
+
+
+_claims: set[int] = set()
+
+
+def _leave_claims() -> None:
+    """In a process that was forked, to read images say: it may live a little longer than the one that is at work."""
+    for handle in _claims:
+        os.close(handle)
+    _claims.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_claims)
 
 
 def recover_folder(target: Path) -> None:

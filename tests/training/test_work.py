@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import time
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -25,3 +28,25 @@ def test_nobody_else_works_on_a_model_that_somebody_is_at_work_on(resume: bool, 
     assert (out / "model.json").exists()
     with workspace(tmp_path / "other", content, resume=resume, processes=Processes()):
         pass
+
+
+def live_on(there: Event) -> None:
+    there.set()
+    time.sleep(60)
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
+def test_a_forked_process_does_not_hold_on_to_a_folder(tmp_path: Path) -> None:
+    release, context = store.claim(tmp_path), multiprocessing.get_context("fork")
+    there = context.Event()
+    lives_on = context.Process(target=live_on, args=(there,))
+    lives_on.start()
+    try:
+        assert there.wait(60)
+        with pytest.raises(InputError, match="another command is at work"):
+            store.claim(tmp_path)
+        release()
+        store.claim(tmp_path)()
+    finally:
+        lives_on.kill()
+        lives_on.join()
