@@ -11,8 +11,8 @@ import json
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -99,48 +99,35 @@ class Run:
         self.unfinished = out / "unfinished"
         self.log = LogFile(out / "log.jsonl")
         self.made_now = False
-        self._release: Callable[[], None] | None = None
 
-    def open(self, content: dict[str, Any], *, resume: bool) -> bool:
-        """Makes the folder, or goes on with it; True if all is done there. Refuses anything else in its place.
+    @contextmanager
+    def opened(self, content: dict[str, Any], *, resume: bool) -> Iterator[bool]:
+        """Makes the folder, or goes on with it; gives whether all is done there. Refuses anything else in its place.
 
-        Nobody else can work in it until it is closed.
+        Within the block nobody else works in it.
         """
         store.check_place(self.out)
-        with store.alone(self.out.absolute().parent):
-            store.recover_folder(self.out)
-            if self.out.is_dir():
-                self._release = store.claim(self.out)
-            done = self._open(content, resume=resume)
-            if self.made_now:  # another folder has its name now
-                self.close()
-                self._release = store.claim(self.out)
-        return done
+        with store.at_work(self.out, lambda: self._make(content, resume=resume)) as self.made_now:
+            done = (self.out / "metrics.json").exists()
+            if done:
+                shutil.rmtree(self.unfinished, ignore_errors=True)
+            else:
+                self.unfinished.mkdir(exist_ok=True)
+            yield done
 
-    def close(self) -> None:
-        """Lets others work in it."""
-        if self._release is not None:
-            self._release()
-        self._release = None
-
-    def _open(self, content: dict[str, Any], *, resume: bool) -> bool:
+    def _make(self, content: dict[str, Any], *, resume: bool) -> bool:
+        """False where it is there, to go on with."""
         kind = None if store.is_free(self.out) else self._kind()
         replaces = kind == content["kind"] == "demo" and not resume
         if kind is None or replaces:
             with store.replaced_folder(self.out) as new:
                 store.write_json(new / "config.json", content)
                 (new / self.unfinished.name).mkdir()
-            self.made_now = True
-            return False
+            return True
         if not resume:
             raise InputError(f"{self.out} already holds a {kind}: --resume goes on with it, or choose another --out")
         store.check_same(self.out, content)
-        done = (self.out / "metrics.json").exists()
-        if done:
-            shutil.rmtree(self.unfinished, ignore_errors=True)
-        else:
-            self.unfinished.mkdir(exist_ok=True)
-        return done
+        return False
 
     def _kind(self) -> str:
         """What is in the folder, a run or a demo; refuses anything else, and a demo with foreign files."""
@@ -278,9 +265,10 @@ def run(
         check_enough(len(step.images), processes.count)
     if share is not None:
         processes.first(lambda: Shelf.check(share))
-    with closing(Run(out)) as folder:
+    folder = Run(out)
+    with ExitStack() as at_work:
         content = config.describe(train, test)
-        if processes.first(lambda: folder.open(content, resume=resume)):
+        if processes.first(lambda: at_work.enter_context(folder.opened(content, resume=resume))):
             return processes.first(lambda: store.read_json(out / "metrics.json", "run folder"))
         records = processes.first(folder.finished_stages)
         if records:

@@ -184,31 +184,34 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def claim(folder: Path) -> Callable[[], None]:
-    """Refuses a folder in which another process is at work; gives what ends this process's own work there.
+@contextmanager
+def at_work(folder: Path, begin: Callable[[], bool]) -> Iterator[bool]:
+    """Within the block no other process works in a folder with a ``config.json``: it would be refused here.
 
-    Two processes in one folder would mix their epochs. Where the system has no such locks, nothing is refused.
+    ``begin`` finds the folder or makes it, and says which; so does the block. Two processes in one folder would mix
+    their epochs. Where the system has no locks, nothing is refused.
     """
-    try:
+    with ExitStack() as held:
+        with alone(folder.absolute().parent):
+            recover_folder(folder)
+            _claim(folder, held)
+            if made := begin():
+                _claim(folder, held)
+        yield made
+
+
+def _claim(folder: Path, held: ExitStack) -> None:
+    with suppress(ImportError, OSError):
         import fcntl
 
-        handle = os.open(folder, os.O_RDONLY)
-    except (ImportError, OSError):
-        return lambda: None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise InputError(f"another command is at work in {folder}: wait for it, or choose another --out") from None
-    except OSError:
-        pass
-    _claims.add(handle)
-
-    def release() -> None:
-        _claims.discard(handle)
-        os.close(handle)
-
-    return release
+        handle = os.open(folder / "config.json", os.O_RDONLY)
+        _claims.add(handle)
+        held.callback(os.close, handle)
+        held.callback(_claims.discard, handle)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"another command is at work in {folder}: wait for it, or choose another --out") from None
 
 
 _claims: set[int] = set()

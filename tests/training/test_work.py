@@ -37,16 +37,16 @@ def live_on(there: Event) -> None:
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
 def test_a_forked_process_does_not_hold_on_to_a_folder(tmp_path: Path) -> None:
-    release, context = store.claim(tmp_path), multiprocessing.get_context("fork")
-    there = context.Event()
+    context = multiprocessing.get_context("fork")
+    there, content = context.Event(), {"format": store.FORMAT}
     lives_on = context.Process(target=live_on, args=(there,))
-    lives_on.start()
     try:
-        assert there.wait(60)
-        with pytest.raises(InputError, match="another command is at work"):
-            store.claim(tmp_path)
-        release()
-        store.claim(tmp_path)()
+        with workspace(tmp_path / "model", content, resume=False, processes=Processes()):
+            lives_on.start()
+            assert there.wait(60)
+        (tmp_path / "model").rename(tmp_path / "model.unfinished")  # the very folder that was worked in
+        with workspace(tmp_path / "model", content, resume=True, processes=Processes()):
+            pass
     finally:
         lives_on.kill()
         lives_on.join()

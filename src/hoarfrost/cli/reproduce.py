@@ -119,7 +119,6 @@ def main(args: argparse.Namespace) -> int:
         finally:
             if counting.is_alive():
                 counting.join(PATIENCE)
-    folder.mkdir(parents=True, exist_ok=True)
     contents, texts = list[dict[str, Any]](), list[str]()
     for part in asked:
         content, text = (_draw if part.draws else _print)(args, part)

@@ -95,7 +95,7 @@ class Job(Protocol):
 Launch = Callable[[Planned], Job]
 
 JOBS_ON_GPU = 2
-"""runs at a time that one GPU gets where nobody says how many, by ``benchmarks/jobs.py``"""
+"""runs at a time that a GPU gets where nobody says how many"""
 
 PATIENCE = 10.0
 """seconds that runs get to end, after they were asked to"""

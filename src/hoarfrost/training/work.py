@@ -65,17 +65,8 @@ def workspace(out: Path, content: dict[str, Any], *, resume: bool, processes: Pr
         # Only now: until the folder has its name, the last epoch is what a resumed command goes on from.
         (out / CHECKPOINT).unlink(missing_ok=True)
 
-    with ExitStack() as ended:
-
-        def claimed() -> bool:
-            with store.alone(out.absolute().parent):
-                if unfinished.is_dir():
-                    ended.callback(store.claim(unfinished))
-                if made_now := begin():
-                    ended.callback(store.claim(unfinished))
-                return made_now
-
-        made_now = processes.first(claimed)
+    with ExitStack() as at_work:
+        made_now = processes.first(lambda: at_work.enter_context(store.at_work(unfinished, begin)))
         try:
             yield unfinished
         except Exception:
