@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,27 @@ def test_bytecode_is_kept_where_there_is_none_and_none_may_be_written(site: Path
     assert said == [f"{kept} False"] * 2
     assert [path.name.partition(".")[0] for path in kept.rglob("torch/*.pyc")] == ["__init__"]
     assert not (site / "torch" / "__pycache__").exists()
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="there is no other core")
+def test_other_cores_compile_ahead_the_first_time(site: Path) -> None:
+    for name in ("later.py", "tests/never.py"):
+        (site / "torch" / name).parent.mkdir(exist_ok=True)
+        (site / "torch" / name).write_text("version = 2\n")
+    cache = site.parent / "cache" / "hoarfrost" / "bytecode"
+
+    def kept() -> set[str]:
+        return {path.name.partition(".")[0] for path in cache.rglob("torch/**/*.pyc")}
+
+    answer(site, PYTHONDONTWRITEBYTECODE="1")
+    until = time.monotonic() + 30
+    while kept() != {"__init__", "later"} and time.monotonic() < until:
+        time.sleep(0.05)
+    assert kept() == {"__init__", "later"}
+    (site / "torch" / "newer.py").write_text("version = 3\n")
+    answer(site, PYTHONDONTWRITEBYTECODE="1")
+    time.sleep(1)
+    assert kept() == {"__init__", "later"}, "once is enough"
 
 
 def test_python_is_left_alone_where_it_keeps_bytecode_itself(site: Path) -> None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import subprocess
 import sys
 from pathlib import Path
+
+LARGE = ("torch", "triton", "sympy")
+"""the packages that nearly all modules of a compiled step come from"""
 
 
 def keep_bytecode() -> None:
     """Has Python keep the bytecode of what is imported from now on, if PyTorch came without any and none would be kept.
 
     So it is in many containers (``PYTHONDONTWRITEBYTECODE``, a read-only installation), and there every command would
-    compile two thousand modules before it begins. Processes that this one starts do as it does.
+    compile two thousand modules before it begins. Processes that this one starts do as it does. The first time, other
+    cores compile ahead of it.
     """
     spec = importlib.util.find_spec("torch")
     if sys.pycache_prefix is not None or spec is None or spec.cached is None:
@@ -21,12 +26,33 @@ def keep_bytecode() -> None:
     usual = Path(spec.cached)
     if usual.exists() or (not sys.dont_write_bytecode and _is_writable(usual)):
         return
-    cache = _cache(usual.parents[2])
+    packages = usual.parents[2]
+    cache = _cache(packages)
     if cache is None:
         return
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(cache)
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    if not any(cache.iterdir()):
+        _compile_ahead(packages)
+
+
+def _compile_ahead(packages: Path) -> None:
+    """Has the large packages compiled in the background. Whoever comes first writes a file, in one go."""
+    folders = [str(packages / name) for name in LARGE if (packages / name).is_dir()]
+    others = min(8, (os.cpu_count() or 1) - 1)
+    if others < 1:
+        return
+    options = ["-q", "-j", str(others), "-x", r"[/\\](tests|_internal)[/\\]"]
+    try:
+        subprocess.Popen(
+            [sys.executable, "-m", "compileall", *options, *folders],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    except OSError:  # no room for one more process: as before
+        return
 
 
 def _is_writable(path: Path) -> bool:
