@@ -15,7 +15,7 @@ import pytest
 from hoarfrost.cli import main
 from hoarfrost.config import Config, to_json
 from hoarfrost.methods import METHODS
-from hoarfrost.paper.plan import JOBS_ON_GPU
+from hoarfrost.paper.plan import JOBS_ON_GPU, MEMORY_OF_A_RUN
 from hoarfrost.recipes import RECIPES
 
 
@@ -161,4 +161,5 @@ def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.
 def test_help_names_the_usual_number_of_runs_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["reproduce", "--help"])
-    assert f"default: {JOBS_ON_GPU} on a GPU" in " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"default: {JOBS_ON_GPU} on a GPU, fewer below {JOBS_ON_GPU * MEMORY_OF_A_RUN >> 30} GiB" in said

@@ -13,8 +13,9 @@ import pytest
 
 from hoarfrost.config import Config, to_json
 from hoarfrost.methods import METHODS
-from hoarfrost.paper.plan import Job, Planned, carry_out, launch_here, sharing_gpu, shortened
+from hoarfrost.paper.plan import Job, Planned, carry_out, launch_here, sharing_gpu, shortened, usual_jobs
 from hoarfrost.recipes import RECIPES
+from hoarfrost.training import runtime
 
 
 @dataclass
@@ -267,3 +268,14 @@ def test_runs_go_to_the_least_busy_device(tmp_path: Path) -> None:
     )
     places = {name: (tmp_path / "logs" / f"{name}.log").read_text().strip() for name in "abcd"}
     assert places == {name: f"--json --device cuda:{1 if name == 'b' else 0}" for name in "abcd"}
+
+
+@pytest.mark.parametrize(
+    ("gib", "jobs"), [([None], 1), ([139], 4), ([24], 4), ([23], 3), ([12], 2), ([8], 1), ([4], 1), ([139, 16], 2)]
+)
+def test_a_small_gpu_gets_fewer_runs_at_a_time(
+    gib: list[int | None], jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {f"cuda:{index}": None if size is None else size << 30 for index, size in enumerate(gib)}
+    monkeypatch.setattr(runtime, "memory_of", sizes.__getitem__)
+    assert usual_jobs(list(sizes)) == jobs

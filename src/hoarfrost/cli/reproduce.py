@@ -57,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--jobs",
         type=options.positive,
         metavar="N",
-        help="runs at a time on the CPU or on each GPU (default: 2 on a GPU, 1 on a CPU and on each GPU of a cluster)",
+        help="runs at a time on the CPU or on each GPU (default: 4 on a GPU, fewer below 24 GiB, 1 on a CPU and on each"
+        " GPU of a cluster)",
     )
     parser.add_argument(
         "--ray", metavar="ADDRESS", help="carry the runs out on a Ray cluster, which sees --out and --data too"
@@ -182,7 +183,7 @@ def _carry_out(
 ) -> list[Planned]:
     """Here, or on a cluster; begins when it is certain that it can."""
     from hoarfrost.paper.cluster import Cluster
-    from hoarfrost.paper.plan import JOBS_ON_GPU, carry_out, launch_here, sharing_gpu
+    from hoarfrost.paper.plan import carry_out, launch_here, sharing_gpu, usual_jobs
     from hoarfrost.training.runtime import all_devices
 
     folder, data = args.out, Path(args.data)
@@ -191,7 +192,8 @@ def _carry_out(
             begin()
             launch = cluster.launch(folder, data, ["--device", args.device])
             return carry_out(missing, launch, folder=folder, jobs=cluster.jobs, said=said)
-    jobs, devices = args.jobs or (JOBS_ON_GPU if on_gpu else 1), all_devices(args.device)
+    devices = all_devices(args.device)
+    jobs = args.jobs or usual_jobs(devices)
     begin()
     with sharing_gpu(jobs if on_gpu else 1):
         every = jobs * len(devices)

@@ -94,11 +94,22 @@ class Job(Protocol):
 
 Launch = Callable[[Planned], Job]
 
-JOBS_ON_GPU = 2
-"""runs at a time that a GPU gets where nobody says how many"""
+JOBS_ON_GPU = 4
+"""runs at a time that a GPU gets where nobody says how many: the fastest of those that benchmarks/jobs.py measured"""
+
+MEMORY_OF_A_RUN = 6 << 30
+"""bytes of a GPU that a run can count on; a smaller GPU gets fewer at a time"""
 
 PATIENCE = 10.0
 """seconds that runs get to end, after they were asked to"""
+
+
+def usual_jobs(devices: Sequence[str]) -> int:
+    """Runs at a time on each of the devices, where nobody says how many."""
+    from hoarfrost.training.runtime import memory_of
+
+    sizes = [memory_of(device) for device in devices]
+    return min(1 if size is None else max(1, min(JOBS_ON_GPU, size // MEMORY_OF_A_RUN)) for size in sizes)
 
 
 def launch_here(

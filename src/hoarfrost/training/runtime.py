@@ -49,6 +49,12 @@ def all_devices(name: str) -> tuple[str, ...]:
     return tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
 
 
+def memory_of(name: str) -> int | None:
+    """Bytes of a GPU; None of a CPU."""
+    device = resolve_device(name)
+    return None if device.type == "cpu" else int(torch.cuda.get_device_properties(device).total_memory)
+
+
 class Runtime:
     """Where and how exactly a learner computes."""
 
