@@ -60,6 +60,16 @@ SETS: dict[str, tuple[Planned, ...]] = {
         Planned(f"sweep/{dataset}-ncl-only-stage4", dataset, split, method="ncl", settings=(ONLY_STAGE4,))
         for dataset, split in (("cifar10", "5-5"), ("cifar100", "80-20"))
     ),
+    "sweep-autonovel": tuple(
+        Planned(
+            f"sweep/cifar100-autonovel-batch{batch}",
+            "cifar100",
+            "80-20",
+            method="autonovel",
+            settings=(f"discover.batch_size={batch}",),
+        )
+        for batch in (26, 51)
+    ),
     "sweep-two": tried("cifar100-two", "cifar100", "80-10-10", SWEEP_TWO),
 }
 
