@@ -40,7 +40,7 @@ def keep_bytecode() -> None:
 def _compile_ahead(packages: Path) -> None:
     """Has the large packages compiled in the background. Whoever comes first writes a file, in one go."""
     folders = [str(packages / name) for name in LARGE if (packages / name).is_dir()]
-    others = min(8, (os.cpu_count() or 1) - 1)
+    others = min(16, (os.cpu_count() or 1) - 1)
     if others < 1:
         return
     options = ["-q", "-j", str(others), "-x", r"[/\\](tests|_internal)[/\\]"]
