@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hoarfrost.paper import tables
-from hoarfrost.paper.records import Result, grouped, published_notes, published_row, read_results
+from hoarfrost.paper.records import Result, grouped, published_row, read_results
 from hoarfrost.paper.text import markdown, slashed, spread
 
 HEADLINE = "<!-- made by make results: table 4 on cifar10 -->"
@@ -213,8 +213,8 @@ def make_page(folder: Path) -> str:
         parts.append(TABLES_HEAD)
         for name, dataset, part in shown:
             title = f"### Table {name.removeprefix('table')} on {dataset}. {tables.get_table(name).title}\n"
-            parts += [title, markdown(*tables.grid(tables.lines(name, [dataset], contents(part)))) + "\n"]
-            parts += [f"- The paper: {note}\n" for note in published_notes(name)]
+            lines = tables.lines(name, [dataset], contents(part))
+            parts += [title, markdown(*tables.grid(lines)) + "\n", *(f"- {note}\n" for note in tables.notes(lines))]
     if sweeps:
         parts.append(SWEEP_HEAD)
         for dataset, split, method in sorted({result.group for result in sweeps}):

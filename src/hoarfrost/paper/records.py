@@ -95,12 +95,6 @@ def published() -> list[dict[str, Any]]:
     return rows
 
 
-def published_notes(table: str) -> list[str]:
-    """What is odd about a table as printed."""
-    notes: list[str] = _published()["notes"].get(table, [])
-    return notes
-
-
 def published_row(dataset: str, split: str, method: str, table: str | None = None) -> dict[str, Any] | None:
     """The paper's numbers for a group, if it has any; of the main comparison, unless a table is named."""
     for row in published():
@@ -109,9 +103,9 @@ def published_row(dataset: str, split: str, method: str, table: str | None = Non
     return None
 
 
-def published_average(table: str, method: str) -> dict[str, float] | None:
-    """Old, New and All over a table's data sets, as printed, if they are."""
+def published_average(table: str, method: str) -> dict[str, Any] | None:
+    """Old, New and All over a table's data sets, as printed, if they are; and what is odd about them."""
     for row in _published()["averages"]:
         if (row["table"], row["method"]) == (table, method):
-            return {key: row[key] for key in ("old", "new", "all")}
+            return dict(row)
     return None

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from hoarfrost.errors import unknown
 from hoarfrost.methods import get_method
 from hoarfrost.paper.plan import Planned, shortened
-from hoarfrost.paper.records import published_average, published_notes, published_row
+from hoarfrost.paper.records import published_average, published_row
 from hoarfrost.paper.text import markdown, slashed, spread
 from hoarfrost.recipes import get_recipe
 
@@ -99,17 +99,15 @@ TABLES: dict[str, Table] = {
         ),
     ),
     "table5": Table(
-        "Two steps, Tiny-ImageNet",
+        "Two steps",
         (RESTUNE, DTC, NCL, FROST),
         shape="two",
         splits={"tiny-imagenet": "180-10-10"},
     ),
-    "tableA3": Table("ResTune under both protocols, CIFAR-10", BOTH_PROTOCOLS, "protocols", {"cifar10": "5-5"}),
-    "tableA4": Table("ResTune under both protocols, CIFAR-100", BOTH_PROTOCOLS, "protocols", {"cifar100": "80-20"}),
-    "tableA5": Table(
-        "ResTune under both protocols, Tiny-ImageNet", BOTH_PROTOCOLS, "protocols", {"tiny-imagenet": "180-20"}
-    ),
-    "tableA6": Table("Two steps, CIFAR-100", (DTC, NCL, RESTUNE, FROST), shape="two", splits={"cifar100": "80-10-10"}),
+    "tableA3": Table("ResTune under both protocols", BOTH_PROTOCOLS, "protocols", {"cifar10": "5-5"}),
+    "tableA4": Table("ResTune under both protocols", BOTH_PROTOCOLS, "protocols", {"cifar100": "80-20"}),
+    "tableA5": Table("ResTune under both protocols", BOTH_PROTOCOLS, "protocols", {"tiny-imagenet": "180-20"}),
+    "tableA6": Table("Two steps", (DTC, NCL, RESTUNE, FROST), shape="two", splits={"cifar100": "80-10-10"}),
     "figure-norms": Table("The lengths of the weight vectors that decide", (*ABLATED, FROST), "norms"),
     "figure-confusion": Table(
         "Confusion matrices", (*ABLATED, ("AutoNovel", "autonovel"), NCL, RESTUNE, FROST), "confusion"
@@ -159,6 +157,8 @@ class Line:
     method: str
     seeds: tuple[int, ...]
     cells: tuple[Cell, ...]
+    note: str | None = None
+    """what is odd about it as published"""
 
 
 def lines(
@@ -173,7 +173,8 @@ def lines(
             metrics = results.get((dataset, method), ())
             paper = published_row(dataset, split, method, name)
             cells = tuple(_cells(table, metrics, None if paper is None else paper["steps"], split.count("-")))
-            made.append(Line(dataset, split, label, method, tuple(content["seed"] for content in metrics), cells))
+            seeds, note = tuple(content["seed"] for content in metrics), (paper or {}).get("note")
+            made.append(Line(dataset, split, label, method, seeds, cells, note))
     if table.shape == "one" and set(datasets) == set(table.printed):
         made += [_average(name, label, method, made) for label, method in table.rows]
     return made
@@ -190,7 +191,8 @@ def _average(name: str, label: str, method: str, made: Sequence[Line]) -> Line:
         each = [[cell.ours[line.seeds.index(seed)] for line, cell in found] for seed in seeds]
         ours = tuple(mean(value for value in values if value is not None) for values in each)
         cells.append(Cell(metric, ours, None if paper is None else paper[metric.lower()]))
-    return Line("average", "of all data sets", label, method, tuple(seeds), tuple(cells))
+    note = (paper or {}).get("note")
+    return Line("average", "of all data sets", label, method, tuple(seeds), tuple(cells), note)
 
 
 def _cells(
@@ -236,7 +238,7 @@ def to_row(line: Line) -> dict[str, Any]:
     """A row for JSON."""
     cells = {cell.metric: {"ours": list(cell.ours), "published": cell.published} for cell in line.cells}
     place = {"dataset": line.dataset, "split": line.split, "label": line.label, "method": line.method}
-    return {**place, "seeds": list(line.seeds), "scores": cells}
+    return {**place, "seeds": list(line.seeds), "scores": cells, "note": line.note}
 
 
 def grid(lines_: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
@@ -265,13 +267,17 @@ def by_dataset(lines_: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
     return groups
 
 
+def notes(lines_: Sequence[Line]) -> list[str]:
+    """What is odd about the published numbers of one data set."""
+    return [f"Published, {line.label}: {line.note}" for line in lines_ if line.note is not None]
+
+
 def as_markdown(name: str, lines_: Sequence[Line]) -> str:
     """A section for each data set."""
     parts = [f"# {name}: {get_table(name).title}\n"]
     for (dataset, split), group in by_dataset(lines_).items():
         parts += [f"## {dataset} {split}\n", markdown(*grid(group)) + "\n"]
-    if any(cell.published is not None for line in lines_ for cell in line.cells):
-        parts += [f"- The paper: {note}" for note in published_notes(name)]
+        parts += [f"- {note}\n" for note in notes(group)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -288,6 +294,7 @@ def as_text(name: str, lines_: Sequence[Line]) -> str:
                 for k, (cell, width) in enumerate(zip(row, widths, strict=True))
             ]
             parts.append("  ".join(padded).rstrip())
+        parts += notes(group)
     return "\n".join(parts)
 
 
@@ -295,7 +302,9 @@ def as_csv(name: str, lines_: Sequence[Line]) -> str:
     """A line a figure: mean and standard deviation over the seeds, and the published number."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["table", "dataset", "split", "row", "method", "metric", "seeds", "mean", "sd", "published"])
+    writer.writerow(
+        ["table", "dataset", "split", "row", "method", "metric", "seeds", "mean", "sd", "published", "note"]
+    )
     for line in lines_:
         for cell in line.cells:
             known = [value for value in cell.ours if value is not None]
@@ -304,7 +313,8 @@ def as_csv(name: str, lines_: Sequence[Line]) -> str:
             mean, _, deviation = spread(known).partition(" ± ") if known else ("", "", "")
             published = "" if cell.published is None else f"{cell.published:.1f}"
             place = [name, line.dataset, line.split, line.label, line.method, cell.metric]
-            writer.writerow([*place, len(known), mean, deviation, published])
+            note = "" if line.note is None or cell.published is None else line.note
+            writer.writerow([*place, len(known), mean, deviation, published, note])
     return out.getvalue()
 
 
@@ -321,11 +331,12 @@ def as_latex(name: str, lines_: Sequence[Line]) -> str:
     for (dataset, split), group in by_dataset(lines_).items():
         header, rows = grid(group)
         body = "\n".join("    " + " & ".join(map(cell, row)) + r" \\" for row in rows)
+        below = "".join(f"  \\par\\footnotesize {cell(note)}\n" for note in notes(group))
         parts.append(
             "\\begin{table}\n  \\centering\n"
             f"  \\caption{{{cell(get_table(name).title)}: {cell(dataset)} {cell(split)}.}}\n"
             f"  \\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}\n    \\hline\n"
             f"    {' & '.join(map(cell, header))} \\\\\n    \\hline\n{body}\n    \\hline\n"
-            "  \\end{tabular}\n\\end{table}\n"
+            f"  \\end{{tabular}}\n{below}\\end{{table}}\n"
         )
     return "\n".join(parts)
