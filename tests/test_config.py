@@ -3,13 +3,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
 from hoarfrost.config import Config, Schedule, filled, from_json, override, parse_setting, to_json
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
 from hoarfrost.errors import InputError
-from hoarfrost.losses.terms import Clustering, Replay
+from hoarfrost.losses.terms import Clustering, FeatureDistillation, Replay
 from hoarfrost.methods import METHODS
 from hoarfrost.recipes import RECIPES
 
@@ -56,6 +57,8 @@ def test_override_reaches_terms_by_their_kinds() -> None:
         ("precision", "fp16", "did you mean"),
         ("fit", 3, "fit must be an object"),
         ("method.name", "dtc", "choose another one with --method"),
+        ("method.supervised", True, "method.supervised belongs to the preset"),
+        ("method", {"name": "mine"}, "choose another one with --method"),
         ("method.course.learning_rate", 0.05, "change discover, as in discover.learning_rate=0.05"),
         ("method.design.readout", "logit", "did you mean 'logits'"),
         ("discover.warm_up", -1, "warm_up must not be below 0"),
@@ -70,6 +73,19 @@ def test_bad_settings_are_named(key: str, value: object, message: str) -> None:
     config = RECIPES["digits"].config(METHODS["frost"], seed=0)
     with pytest.raises(InputError, match=message.replace(".", r"\.")):
         override(config, {key: value})
+
+
+def test_a_term_may_derive_from_another() -> None:
+    class Doubled(FeatureDistillation):
+        kind: ClassVar[str] = "doubled-distillation"
+
+    class Unnamed(FeatureDistillation):
+        """Has no kind of its own, and takes nobody's place."""
+
+    method = replace(METHODS["frost"], terms=(Doubled(), FeatureDistillation()))
+    config = replace(RECIPES["digits"].config(METHODS["frost"], seed=0), method=method)
+    assert [type(term) for term in from_json(Config, to_json(config)).method.terms] == [Doubled, FeatureDistillation]
+    assert issubclass(Unnamed, FeatureDistillation)
 
 
 def test_missing_required_key() -> None:

@@ -10,7 +10,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
@@ -239,8 +239,9 @@ def filled(content: Any) -> Any:
 
 def override(config: Config, changes: Mapping[str, Any]) -> Config:
     """A copy of the configuration with dotted keys changed: ``{"discover.epochs": 3}``."""
-    if "method.name" in changes:
-        raise InputError("method.name belongs to the preset: choose another one with --method")
+    for key in ("method", "method.name", "method.supervised"):
+        if key in changes:
+            raise InputError(f"{key} belongs to the preset: choose another one with --method")
     if any(key.startswith("method.course") for key in changes):
         raise InputError("method.course has been applied already: change discover, as in discover.learning_rate=0.05")
     content = to_json(config)
@@ -324,12 +325,19 @@ def _decode_tuple(arguments: tuple[Any, ...], content: Any, where: str) -> tuple
     return tuple(_decode(inner, item, f"{where}[{index}]") for index, item in enumerate(content))
 
 
+def _and_derived(kind: Any) -> Iterator[Any]:
+    """A class, what derives from it, and what derives from that."""
+    yield kind
+    for derived in kind.__subclasses__():
+        yield from _and_derived(derived)
+
+
 def _decode_dataclass(expected: Any, content: Any, where: str) -> Any:
     if not isinstance(content, dict):
         raise InputError(f"{where or expected.__name__} must be an object, not {_shown(content)}")
     content = dict(content)
     if hasattr(expected, "kind") or expected is Term:
-        kinds = {kind.kind: kind for kind in (expected, *expected.__subclasses__()) if hasattr(kind, "kind")}
+        kinds = {kind.kind: kind for kind in _and_derived(expected) if "kind" in vars(kind)}
         kind = str(content.pop("kind", ""))
         if kind not in kinds:
             raise unknown(f"kind in {where}", kind, kinds)

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,6 +71,16 @@ def test_a_table_is_made_and_what_is_there_is_not_repeated(tmp_path: Path, capsy
     assert main(["reproduce", "tableA3", "figure-norms", *SHORT, "--out", str(out), "--dry-run", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 4, "a run that is in both is one run"
 
+    shutil.rmtree(out / "digits-5-5" / "frost-without-st-epochs1-seed0" / "model")
+    (out / "figure-norms-digits-epochs1.png").unlink()
+    assert main(["reproduce", "figure-norms", "tableA3", *SHORT, "--out", str(out), "--json"]) == 1
+    said = capsys.readouterr()
+    assert "frost-without-st-epochs1-seed0 cannot be drawn: " in said.err
+    both = json.loads(said.out)
+    assert both["failed"] == ["digits-5-5/frost-without-st-epochs1-seed0"]
+    assert [len(table["files"]) for table in both["tables"]] == [2, 3], "the others are drawn, and the table is printed"
+    assert (out / "figure-norms-digits-epochs1.png").exists()
+
 
 def test_what_will_be_done_is_listed_and_not_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "table1", "--dataset", "digits", "--seeds", "2", "--device", "cpu"]
@@ -124,19 +135,31 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytes
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    """A Ray cluster on this machine, started as people start one."""
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A Ray cluster on this machine, started as people start one; it asks for no token, also where there is one."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     ray = Path(sys.executable).with_name("ray")
     if not ray.exists():
         pytest.skip("Ray is not installed")
-    command = [str(ray), "start", "--head", "--port", "0", "--num-cpus", "2", "--num-gpus", "0"]
+    command = [str(ray), "start", "--head", "--block", "--port", "0", "--num-cpus", "2", "--num-gpus", "0"]
     said = tmp_path / "said.txt"
     with said.open("w") as file:  # no pipe: what it starts would hold it open
-        subprocess.run([*command, "--include-dashboard", "false"], stdout=file, stderr=file, check=True, timeout=120)
-    address = re.search(r"--address='([^']+)'", said.read_text())
-    assert address is not None, said.read_text()
-    yield address[1]
-    subprocess.run([str(ray), "stop", "--force"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        head = subprocess.Popen([*command, "--include-dashboard", "false"], stdout=file, stderr=file)
+    try:
+        yield address_in(said, head)
+    finally:  # this one, and no other on this machine
+        head.terminate()
+        head.wait(60)
+
+
+def address_in(said: Path, head: subprocess.Popen[bytes]) -> str:
+    """Where the cluster is, once it says so."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until and head.poll() is None:
+        if "To terminate" in said.read_text() and (found := re.search(r"--address='([^']+)'", said.read_text())):
+            return found[1]
+        time.sleep(0.1)
+    raise AssertionError(said.read_text())
 
 
 def test_runs_go_to_a_cluster(cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

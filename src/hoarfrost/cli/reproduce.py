@@ -122,7 +122,11 @@ def main(args: argparse.Namespace) -> int:
                 counting.join(PATIENCE)
     contents, texts = list[dict[str, Any]](), list[str]()
     for part in asked:
-        content, text = (_draw if part.draws else _print)(args, part)
+        if part.draws:
+            content, text, unreadable = _draw(args, part)
+            failed += [run for run in unreadable if run not in failed]
+        else:
+            content, text = _print(args, part)
         contents.append(content)
         texts.append(f"{text}\n{', '.join(content['files'])}")
     whole = contents[0] if len(contents) == 1 else {"tables": contents}
@@ -223,21 +227,28 @@ def _print(args: argparse.Namespace, asked: Asked) -> tuple[dict[str, Any], str]
     return {"table": name, "rows": rows, "files": [*map(str, files)]}, tables.as_text(name, made) + "\n"
 
 
-def _draw(args: argparse.Namespace, asked: Asked) -> tuple[dict[str, Any], str]:
-    """The figure, one for each data set, of the first seed."""
+def _draw(args: argparse.Namespace, asked: Asked) -> tuple[dict[str, Any], str, list[Planned]]:
+    """The figure, one for each data set, of the first seed; and the runs that cannot be drawn."""
     from hoarfrost.paper import pictures, tables
 
     table, files, path = tables.get_table(asked.name), list[str](), asked.path
     labels = {method: label for label, method in table.rows}
+    unreadable = []
     for dataset in asked.datasets:
-        images = _read(dataset, args)
-        runs = [run for run in asked.plan if (run.dataset, run.seed) == (dataset, 0)]
-        found = [pictures.compared(run, labels[run.method], args.out, images, args.device) for run in runs]
-        shown = [run for run in found if run is not None]
+        images, shown = _read(dataset, args), []
+        for run in asked.plan:
+            if run.dataset != dataset:
+                continue
+            try:
+                found = pictures.compared(run, labels[run.method], args.out, images, args.device)
+                shown += [] if found is None else [found]
+            except InputError as error:
+                _tell(f"{run.name} cannot be drawn: {error}; without {args.out / run.name} it is run again")
+                unreadable.append(run)
         if shown:
             place = path if args.dataset and len(asked.datasets) == 1 else path.with_name(f"{path.name}-{dataset}")
             files += map(str, pictures.save(pictures.PICTURES[table.shape](shown), place))
-    return {"table": asked.name, "files": files}, f"{asked.name}: {table.title}"
+    return {"table": asked.name, "files": files}, f"{asked.name}: {table.title}", unreadable
 
 
 def _list(args: argparse.Namespace, plan: Sequence[Planned], estimate: Estimate) -> int:

@@ -28,7 +28,8 @@ class Cluster:
             self.ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0]
-            raise InputError(f"there is no Ray cluster at '{address}': {reason}") from None
+            hint = "one that asks for a token is joined with RAY_AUTH_MODE=token"
+            raise InputError(f"cannot join a Ray cluster at '{address}': {reason.rstrip('.')}; {hint}") from None
         gpus = self.ray.cluster_resources().get("GPU", 0)
         self.jobs = max(1, int(gpus * jobs)) if gpus else jobs
         """runs at a time, on all machines together"""
