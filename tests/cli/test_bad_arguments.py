@@ -81,7 +81,7 @@ def test_a_gpu_that_is_not_there(place: Place, device: str) -> None:
         ("fit.weight_decay=-1", ("weight_decay", "-1")),
         ("fit.drops=5", ("fit.drops", "list")),
         ("fit=3", ("fit", "object")),
-        ("method=frost", ("method", "object")),
+        ("method=frost", ("method", "--method")),
         ("views=both", ("views", "'both'", "'together'")),
         ("fit_augment.rotate=NaN", ("rotate",)),
         ('fit_augment={"kind": "corp"}', ("'corp'", "'crop'")),
