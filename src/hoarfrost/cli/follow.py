@@ -30,22 +30,33 @@ class Lines(Observer):
 
     def __init__(self, stream: TextIO) -> None:
         self.stream: TextIO | None = stream
-        self.epochs = self.first = 0
+        self.stage = self.epochs = self.first = self.counted = 0
         self.started = 0.0
 
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """Notes where the stage begins."""
-        self.epochs, self.first, self.started = epochs, done, time.perf_counter()
+        self.stage, self.epochs, self.first, self.counted = stage, epochs, done, done
+        self.started = time.perf_counter()
+
+    def compiling(self) -> None:
+        """Says why nothing happens."""
+        self._say(f"{stage_name(self.stage)}  compiling the training step")
 
     def epoch_done(self, entry: Entry, network: Network) -> None:
-        """Prints the losses."""
-        done = entry["epoch"] + 1
-        left = (time.perf_counter() - self.started) / (done - self.first) * (self.epochs - done)
+        """Prints the losses. What the first epoch took longer, as for compiling, the others will not take."""
+        now, done = time.perf_counter(), entry["epoch"] + 1
+        left = f"{(now - self.started) / (done - self.counted) * (self.epochs - done):.0f} s left"
+        if done == self.first + 1 < self.epochs:
+            self.counted, self.started, left = done, now, f"at most {left}"
         terms = "  ".join(f"{name} {value:.3f}" for name, value in entry["terms"].items())
-        line = f"{stage_name(entry['stage'])}  epoch {done}/{self.epochs}  loss {entry['loss']:.3f}  {terms}"
+        self._say(
+            f"{stage_name(entry['stage'])}  epoch {done}/{self.epochs}  loss {entry['loss']:.3f}  {terms}  {left}"
+        )
+
+    def _say(self, line: str) -> None:
         try:
             if self.stream is not None:
-                print(f"{line}  {left:.0f} s left", file=self.stream, flush=True)
+                print(line, file=self.stream, flush=True)
         except OSError:  # nobody reads it any more, which is no reason to stop
             self.stream = None
 
@@ -69,16 +80,25 @@ class Bars(Observer):
         )
         self.task: Any = None
         self.epochs = 0
+        self.waits = False
 
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """A new bar."""
-        self.epochs = epochs
+        self.epochs, self.waits = epochs, False
         self.task = self.progress.add_task(
             stage_name(stage), total=epochs * batches, completed=done * batches, epoch=f"{done}/{epochs}", loss=""
         )
 
+    def compiling(self) -> None:
+        """Says why nothing happens."""
+        self.waits = True
+        self.progress.update(self.task, loss="compiling")
+
     def batch_done(self) -> None:
         """A little further."""
+        if self.waits:
+            self.waits = False
+            self.progress.update(self.task, loss="")
         self.progress.advance(self.task)
 
     def epoch_done(self, entry: Entry, network: Network) -> None:

@@ -50,6 +50,8 @@ def train(
     stepper = Stepper(objective, source, optimizer, runtime=runtime, steps=(schedule.epochs - done) * len(source))
     objective.train()
     observer.stage_started(stage, epochs=schedule.epochs, batches=len(source), done=done)
+    if stepper.untried and done < schedule.epochs:
+        observer.compiling()
     saved, took = time.perf_counter(), 0.0
     with runtime.numerics():
         for epoch in range(done, schedule.epochs):

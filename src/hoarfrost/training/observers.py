@@ -20,6 +20,9 @@ class Observer:
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """A stage begins, or goes on after ``done`` epochs."""
 
+    def compiling(self) -> None:
+        """The stage's first step is about to be compiled, which takes a while; then come batches."""
+
     def batch_done(self) -> None:
         """One step of the optimiser; called often, must not wait for the device."""
 
@@ -37,6 +40,11 @@ class Observers(Observer):
         """Passes it on."""
         for observer in self.observers:
             observer.stage_started(stage, epochs=epochs, batches=batches, done=done)
+
+    def compiling(self) -> None:
+        """Passes it on."""
+        for observer in self.observers:
+            observer.compiling()
 
     def batch_done(self) -> None:
         """Passes it on."""

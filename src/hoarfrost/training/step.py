@@ -65,8 +65,8 @@ class Stepper:
         self.module, self.optimizer = runtime.processes.set_up(whole), optimizer
         self.compute: Callable[..., Outcome] = self.module
         self._rounded = Rounded(objective, torch.bfloat16) if runtime.rounds else None
-        self._untried = runtime.compiles(steps)
-        if self._untried:
+        self.untried = runtime.compiles(steps)
+        if self.untried:
             options = dict(SEARCH) if objective.teacher is None else None
             self.compute = partial(compiled(Pass.forward, options=options), whole)
             if self._rounded is not None:
@@ -83,8 +83,8 @@ class Stepper:
 
     def __call__(self, picked: Picked) -> None:
         """One step; nothing here waits for the device."""
-        if self._untried:
-            self._untried = False
+        if self.untried:
+            self.untried = False
             drawn = self.generator.get_state()
             try:
                 with compiling_quietly():

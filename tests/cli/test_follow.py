@@ -1,0 +1,106 @@
+"""What people see of a training."""
+
+from __future__ import annotations
+
+import io
+import time
+
+import pytest
+
+from hoarfrost import Learner
+from hoarfrost.cli.follow import Bars, Lines
+from hoarfrost.models.backbones import build_backbone
+from hoarfrost.models.network import Network
+from hoarfrost.scenario import Scenario
+from hoarfrost.training import step
+from hoarfrost.training.observers import Entry, Observer, Observers
+from hoarfrost.training.runtime import Compile
+
+from ..conftest import TINY
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, for tests to set."""
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def network() -> Network:
+    """Something to hand on; nobody here looks at it."""
+    return Network(build_backbone("small", 1), 5)
+
+
+def entry(epoch: int) -> Entry:
+    return {"stage": 1, "epoch": epoch, "loss": 0.5, "terms": {"pairwise": 0.25}}
+
+
+@pytest.mark.parametrize("done", [0, 3])
+def test_the_first_epoch_does_not_count_for_the_time_left(done: int, clock: list[float], network: Network) -> None:
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.stage_started(1, epochs=done + 5, batches=2, done=done)
+    lines.compiling()
+    for epoch, seconds in enumerate((31.0, 1.0, 3.0, 2.0, 2.0)):
+        clock[0] += seconds
+        lines.epoch_done(entry(done + epoch), network)
+    said = stream.getvalue().splitlines()
+    assert said[0] == "discovering, step 1  compiling the training step"
+    assert (
+        said[1] == f"discovering, step 1  epoch {done + 1}/{done + 5}  loss 0.500  pairwise 0.250  at most 124 s left"
+    )
+    assert [line.split("0.250  ")[1] for line in said[2:]] == ["3 s left", "4 s left", "2 s left", "0 s left"]
+
+
+def test_one_epoch_has_nothing_left(clock: list[float], network: Network) -> None:
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.stage_started(0, epochs=1, batches=2, done=0)
+    lines.epoch_done({**entry(0), "stage": 0}, network)
+    assert stream.getvalue().endswith("  0 s left\n")
+
+
+def test_a_bar_says_why_it_stands_still(network: Network) -> None:
+    bars = Bars()
+    bars.stage_started(0, epochs=2, batches=2, done=0)
+    (task,) = bars.progress.tasks
+    assert task.fields["loss"] == ""
+    bars.compiling()
+    assert task.fields["loss"] == "compiling"
+    bars.batch_done()
+    assert (task.fields["loss"], task.completed) == ("", 1)
+    bars.epoch_done(entry(0), network)
+    bars.batch_done()
+    assert (task.fields["loss"], task.fields["epoch"]) == ("loss 0.500", "1/2")
+
+
+class Told(Observer):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
+        self.words.append(f"stage {stage}")
+
+    def compiling(self) -> None:
+        self.words.append("compiling")
+
+    def epoch_done(self, entry: Entry, network: Network) -> None:
+        self.words.append(f"epoch {entry['epoch']}")
+
+
+@pytest.mark.parametrize("compiled", ["on", "off"])
+def test_a_stage_that_is_compiled_says_so_once(
+    compiled: Compile, three_steps: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step, "compiled", lambda function, **_: function)
+    told = Told()
+    learner = Learner(recipe="digits", device="cpu", compiled=compiled, settings=TINY)
+    learned, found = three_steps.steps[:2]
+    learner.fit(learned.images, observer=Observers([told]))
+    learner.discover(found.images, found.novel, observer=told)
+    begins = ["compiling"] if compiled == "on" else []
+    assert told.words == [word for k in range(2) for word in (f"stage {k}", *begins, "epoch 0", "epoch 1")]
