@@ -210,7 +210,10 @@ def measure(
 def made_up(count: int, size: int, channels: int, classes: int) -> ImageSet:
     """Labelled noise."""
     generator = np.random.default_rng(0)
-    pixels = generator.integers(0, 256, (count, size, size, channels), dtype=np.uint8)
+    try:
+        pixels = generator.integers(0, 256, (count, size, size, channels), dtype=np.uint8)
+    except (MemoryError, ValueError):
+        raise InputError(f"{count} images of {size}x{size}x{channels} do not fit into memory: choose fewer") from None
     return ImageSet(pixels, np.arange(count, dtype=np.int64) % classes, tuple(f"class-{n}" for n in range(classes)))
 
 

@@ -171,9 +171,10 @@ def replaced_folder(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Makes ``folder``; within the block other processes that ask for the same wait, where the system can wait."""
+def alone(folder: Path) -> Iterator[bool]:
+    """Makes ``folder``; within the block other processes that ask for the same wait, if it says that the system can."""
     folder.mkdir(parents=True, exist_ok=True)
+    locked = False
     with ExitStack() as held:
         with suppress(ImportError, OSError):
             import fcntl
@@ -181,7 +182,8 @@ def alone(folder: Path) -> Iterator[None]:
             handle = os.open(folder, os.O_RDONLY)
             held.callback(os.close, handle)
             fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+            locked = True
+        yield locked
 
 
 @contextmanager

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from io import FileIO
@@ -155,6 +158,21 @@ class TestCached:
         assert cached(images, cache).digest() == images.digest()
         assert decoded.digest() == images.digest()
         assert path.read_bytes() == content
+        assert made(cache) == [path]
+
+    def test_what_a_killed_process_left_is_removed_by_the_next_that_writes(self, source: Path, cache: Path) -> None:
+        killed = (
+            "import os, sys; from hoarfrost.data import cache; from tests.data.test_cache import files_of, on_disk\n"
+            "cache._pour = lambda *_: os.kill(os.getpid(), 9)\n"
+            "cache.keep_decoded(files_of(on_disk(cache.Path(sys.argv[1]))), sys.argv[2])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", killed, str(source), str(cache)], cwd=Path(__file__).parents[2], check=False
+        )
+        assert done.returncode == -signal.SIGKILL
+        (left,) = made(cache)
+        assert left.name.endswith(".part")
+        path, _ = keep_decoded(files_of(on_disk(source)), cache)
         assert made(cache) == [path]
 
     def test_nothing_is_left_of_a_failure(self, source: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,8 +87,12 @@ def keep_decoded(files: ImageFiles, folder: str | Path) -> tuple[Path, list[int]
     try:
         if found := _found(place, files, key):
             return found
-        with store.alone(place):  # another process may have made it meanwhile
-            return _found(place, files, key) or _write(place, files, key)
+        with store.alone(place) as certain:
+            if found := _found(place, files, key):  # another process has made it meanwhile
+                return found
+            for left in place.glob(".*.pixels.*.part") if certain else ():  # by one that was killed
+                left.unlink(missing_ok=True)
+            return _write(place, files, key)
     except OSError as error:
         raise InputError(
             f"cannot keep decoded images in {error.filename or place}: {error.strerror or error};"
