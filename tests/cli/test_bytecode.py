@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import hoarfrost
+from hoarfrost.cli import bytecode
 
 ASK = """
 import sys
@@ -110,3 +112,11 @@ def test_other_versions_have_a_place_of_their_own(site: Path) -> None:
         assert said[0].endswith(version)
         (site / f"torch-{version}.dist-info").rmdir()
     assert len(list((site.parent / "cache" / "hoarfrost" / "bytecode").iterdir())) == 2
+
+
+def test_of_several_that_start_at_once_one_compiles_ahead(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(site.parent / "cache"))
+    with ThreadPoolExecutor(8) as several:
+        found = list(several.map(bytecode._cache, [site] * 8))
+    assert len({place for place, _ in found}) == 1
+    assert sum(first for _, first in found) == 1

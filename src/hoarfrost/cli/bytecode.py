@@ -27,13 +27,13 @@ def keep_bytecode() -> None:
     if usual.exists() or (not sys.dont_write_bytecode and _is_writable(usual)):
         return
     packages = usual.parents[2]
-    cache = _cache(packages)
+    cache, first = _cache(packages)
     if cache is None:
         return
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(cache)
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    if not any(cache.iterdir()):
+    if first:
         _compile_ahead(packages)
 
 
@@ -59,19 +59,24 @@ def _is_writable(path: Path) -> bool:
     return os.access(next(parent for parent in path.parents if parent.exists()), os.W_OK)
 
 
-def _cache(packages: Path) -> Path | None:
-    """Where it is kept for this set of packages; None where nothing can be.
+def _cache(packages: Path) -> tuple[Path | None, bool]:
+    """Where it is kept for this set of packages, None where nothing can be; and whether this process made the place.
 
     Other versions of them, as another container has them in the same place, have another one: Python goes by the time
     and the size of a file, and those may be alike.
     """
     caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111 - Path's fails without a home
     if not caches.is_absolute():
-        return None
+        return None, False
     versions = sorted(path.name for path in packages.glob("*.dist-info"))
     cache = caches / "hoarfrost" / "bytecode" / hashlib.sha256("\n".join(versions).encode()).hexdigest()[:12]
+    first = False
     try:
-        cache.mkdir(parents=True, exist_ok=True)
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        cache.mkdir()
+        first = True  # of several that start at once, one
+    except FileExistsError:
+        pass
     except OSError:
-        return None
-    return cache if os.access(cache, os.W_OK) else None
+        return None, False
+    return (cache if cache.is_dir() and os.access(cache, os.W_OK) else None), first
