@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
+import threading
+import time
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -12,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.testing import CompileCounter
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._inductor.compile_fx import compile_fx
@@ -23,10 +28,20 @@ from hoarfrost.memory import ClassStatistics
 from hoarfrost.methods import METHODS
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow
+from hoarfrost.training import step
 from hoarfrost.training.loop import build_optimizer, set_learning_rate
 from hoarfrost.training.objective import Objective, choose_trained, discovery_objective
 from hoarfrost.training.runtime import COMPILE_FROM, Runtime
-from hoarfrost.training.step import Pass, Rounded, Stepper, compiled, descend
+from hoarfrost.training.step import (
+    Pass,
+    Rounded,
+    Stepper,
+    compiled,
+    descend,
+    garbage_kept,
+    loading,
+    take_for_nothing,
+)
 
 CPU = torch.device("cpu")
 IMAGES = 20
@@ -296,3 +311,69 @@ def test_a_stepper_goes_with_its_last_reference() -> None:
     gone = weakref.ref(stepper), weakref.ref(source)
     del stepper, source
     assert [reference() for reference in gone] == [None, None]
+
+
+@pytest.mark.parametrize("method", TRAINED)
+def test_a_step_for_nothing_leaves_nothing(method: str) -> None:
+    objective = objective_of(method)
+    source, runtime = source_for(objective), Runtime("cpu", "bf16")
+    picked = next(iter(source.picks(torch.Generator().manual_seed(0))))
+    before, drawn = copy.deepcopy(objective.state_dict()), torch.get_rng_state()
+    copied = copy.deepcopy(objective)
+    take_for_nothing(Pass(source, objective, runtime), copied, picked)
+    assert any(p.grad is not None and p.grad.any() for p in copied.student.parameters())  # it was taken
+    assert all(p.grad is None for p in objective.parameters())
+    torch.testing.assert_close(objective.state_dict(), before, rtol=0, atol=0)
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_step_for_nothing_is_over_when_the_compiled_one_begins(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    objective = objective_of("frost")
+    source, happened = source_for(objective), []
+    compiles = threading.Event()
+
+    def load(*_: Any) -> None:
+        assert compiles.wait(60)  # it goes on while the compiler works
+        time.sleep(0.2)
+        happened.append("loaded")
+
+    def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
+        happened.append("compiling")
+        compiles.set()
+        if fails:
+            raise ValueError("no compiler")
+
+        def run(*inputs: Tensor) -> Any:
+            happened.append("runs")
+            return graph.forward(*inputs)
+
+        return run
+
+    monkeypatch.setattr(step, "_load", load)
+    whole = Pass(source, objective, Runtime("cpu"))
+    picked = next(iter(source.picks(torch.Generator().manual_seed(0))))
+    double = compiled(twice, backend=backend)
+    with pytest.raises(BackendCompilerFailed) if fails else nullcontext(), loading(whole, picked):
+        assert double(torch.ones(2)).tolist() == [2, 2]
+    assert happened == (["compiling", "loaded"] if fails else ["compiling", "loaded", "runs"])
+    compiles.clear()  # who compiles after that waits for nothing
+    assert compiled(twice, backend="eager")(torch.ones(2)).tolist() == [2, 2]
+
+
+def twice(values: Tensor) -> Tensor:
+    return values + values
+
+
+def test_garbage_is_collected_as_before_once_a_step_is_compiled() -> None:
+    assert gc.isenabled()
+    with pytest.raises(ZeroDivisionError), garbage_kept():
+        1 // gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with garbage_kept():
+            pass
+        assert not gc.isenabled()  # someone else's wish
+    finally:
+        gc.enable()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-LARGE = ("torch", "triton", "sympy")
+LARGE = ("torch", "triton", "sympy", "networkx", "mpmath", "numpy")
 """the packages that nearly all modules of a compiled step come from"""
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from copy import deepcopy
 from functools import partial
 from types import FunctionType
 from typing import Any, TypeVar
@@ -23,9 +26,9 @@ T = TypeVar("T")
 WARM_UP = 3
 """steps before the capture: libraries choose their algorithms and allocate their memory in them"""
 
-SEARCH = {"combo_kernels": True, "max_autotune_pointwise": True}
-"""of the compiler: one kernel for several little ones, and more ways tried to run each. Stage one is some percent
-faster for it; discovery is not, and would take twice as long to compile."""
+OPTIONS = {"combo_kernels": True, "pattern_matcher": False}
+"""of the compiler in stage one: one kernel for several little ones, by which it is some percent faster; no search for
+patterns, of which it has none. Discovery is not faster for it, and would take twice as long to compile."""
 
 
 class Pass(nn.Module):
@@ -61,13 +64,13 @@ class Stepper:
         self.objective, self.source, self.runtime = objective, source, runtime
         self.generator = torch.Generator(device=runtime.device)
         self.sums = torch.zeros(len(objective.statistics) + 1, device=runtime.device)
-        whole = Pass(source, objective, runtime)
+        whole = self.whole = Pass(source, objective, runtime)
         self.module, self.optimizer = runtime.processes.set_up(whole), optimizer
         self.compute: Callable[..., Outcome] = self.module
         self._rounded = Rounded(objective, torch.bfloat16) if runtime.rounds else None
         self.untried = runtime.compiles(steps)
         if self.untried:
-            options = dict(SEARCH) if objective.teacher is None else None
+            options = dict(OPTIONS) if objective.teacher is None else None
             self.compute = partial(compiled(Pass.forward, options=options), whole)
             if self._rounded is not None:
                 self._rounded.compile()
@@ -87,7 +90,7 @@ class Stepper:
             self.untried = False
             drawn = self.generator.get_state()
             try:
-                with compiling_quietly():
+                with compiling_quietly(), garbage_kept(), self._loading(picked):
                     self._take(picked)
             except Exception as error:  # compilers need compilers: going on without is slower, and no less right
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -99,6 +102,10 @@ class Stepper:
                 self._take(picked)
         else:
             self._take(picked)
+
+    def _loading(self, picked: Picked) -> AbstractContextManager[None]:
+        """On a GPU libraries load what they need while the step is being compiled; it takes them seconds too."""
+        return loading(self.whole, picked) if self.runtime.captures else nullcontext()
 
     def _take(self, picked: Picked) -> None:
         if self._capture is None:
@@ -214,8 +221,21 @@ def compiled(function: Callable[..., T], **options: Any) -> Callable[..., T]:
     """
     copy = FunctionType(function.__code__.replace(), function.__globals__, closure=function.__closure__)
     copy.__kwdefaults__ = function.__kwdefaults__
-    made: Callable[..., T] = torch.compile(copy, dynamic=False, **options)
+    with garbage_kept():  # the first time, this imports the compiler
+        made: Callable[..., T] = torch.compile(copy, dynamic=False, **options)
     return made
+
+
+@contextmanager
+def garbage_kept() -> Iterator[None]:
+    """Within the block Python does not look for garbage: a compiler has millions of objects to look through."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextmanager
@@ -230,6 +250,44 @@ def compiling_quietly() -> Iterator[None]:
             yield
     finally:
         log.setLevel(level)
+
+
+@contextmanager
+def loading(whole: Pass, picked: Picked) -> Iterator[None]:
+    """While the block is being compiled, a thread takes a step for nothing, for which libraries load what they need.
+
+    The thread has ended when the compiled step begins: what is measured to choose among algorithms is measured alone.
+    """
+    from torch._dynamo.callback import callback_handler as compilations
+
+    thread = threading.Thread(target=_load, args=(whole, deepcopy(whole.objective), picked))
+
+    def wait(_: object) -> None:
+        thread.join()
+
+    compilations.register_end_callback(wait)
+    thread.start()
+    try:
+        yield
+    finally:
+        compilations.remove_end_callback(wait)
+        thread.join()
+
+
+def _load(whole: Pass, copied: Objective, picked: Picked) -> None:
+    with torch.cuda.device(whole.runtime.device):  # each thread has its own
+        with suppress(Exception):  # for want of memory, say: the real step will tell
+            take_for_nothing(whole, copied, picked)
+        torch.cuda.empty_cache()
+
+
+def take_for_nothing(whole: Pass, copied: Objective, picked: Picked) -> None:
+    """A forward and a backward pass as they are, with random numbers of their own and a copy of the objective."""
+    generator = torch.Generator(device=whole.runtime.device)
+    drawn, replayed = whole.source.draw(generator), copied.draw(generator)
+    loss, _, _ = Pass(whole.source, copied, whole.runtime)(picked, drawn, replayed)
+    with torch.autograd.set_multithreading_enabled(False):  # the compiler needs the thread that is used otherwise
+        torch.autograd.backward(loss)
 
 
 class Capture:
