@@ -1,8 +1,8 @@
 """Speed and memory: the paper's sizes, and how cost grows with images, classes and batch size.
 
-python benchmarks/speed.py              measures here, keeps results/speed/HARDWARE.json, renews docs/speed.md
-python benchmarks/speed.py --start-up   measures only the start-up anew, which is kept with the rest
-python benchmarks/speed.py --table      only renews docs/speed.md, from what is kept
+python benchmarks/speed.py                  measures here, keeps results/speed/HARDWARE.json, renews docs/speed.md
+python benchmarks/speed.py --only compiled  measures one of the two parts anew, which is kept with the other
+python benchmarks/speed.py --table          only renews docs/speed.md, from what is kept
 
 The compiled step is measured by `hoarfrost bench` in processes of their own, the first with an empty cache of compiled
 code and the last with that cache. What grows with what is measured in this process without compiling, which would
@@ -18,6 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,33 +51,26 @@ def plan_for(device: str) -> dict[str, Any]:
     return GPU if resolve_device(device).type == "cuda" else CPU
 
 
-def start_up(device: str) -> dict[str, Any]:
-    """The first start and the second."""
-    from hoarfrost import provenance
-
+def compiled(device: str) -> dict[str, Any]:
+    """The paper's sizes, from the first start on."""
     plan = plan_for(device)
-    options = ["--device", device, "--dataset", plan["dataset"], "--epochs", "1", "--batch", str(plan["batches"][0])]
+    options = ["--device", device, "--dataset", plan["dataset"], "--epochs", str(plan["epochs"])]
+    main = []
     with tempfile.TemporaryDirectory() as cache:
-        first, again = bench(*options, cache=cache), bench(*options, cache=cache)
-    kept = {"first": first["start_up"], "again": again["start_up"]}
-    return {"hardware": first["hardware"], "start_up": {**provenance.describe(), **kept}}
+        for batch in plan["batches"]:
+            main.append(bench(*options, "--batch", str(batch), cache=cache))
+            print(f"batch {batch}: {main[-1]['discovery']['seconds_per_epoch']:.3f} s", file=sys.stderr, flush=True)
+        warm = bench(*options, "--batch", str(plan["batches"][0]), cache=cache)
+    return {"main": main, "warm": warm}
 
 
-def measured(device: str) -> dict[str, Any]:
-    """Everything, on one device."""
-    from hoarfrost import provenance
+def growth(device: str) -> dict[str, Any]:
+    """Other sizes, in this process."""
     from hoarfrost.bench import LOADS, measure
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
 
     plan = plan_for(device)
-    where = ["--device", device, "--dataset", plan["dataset"], "--epochs", str(plan["epochs"])]
-    main = []
-    with tempfile.TemporaryDirectory() as cache:
-        for batch in plan["batches"]:
-            main.append(bench(*where, "--batch", str(batch), cache=cache))
-            print(f"batch {batch}: {main[-1]['discovery']['seconds_per_epoch']:.3f} s", file=sys.stderr, flush=True)
-        warm = bench(*where, "--batch", str(plan["batches"][0]), cache=cache)
     recipe, load = get_recipe(plan["dataset"]), LOADS[plan["dataset"]]
     config = recipe.config(get_method("frost"), 0)
 
@@ -96,13 +90,24 @@ def measured(device: str) -> dict[str, Any]:
 
     usual = plan["batches"][0]
     return {
-        **provenance.describe(),
-        "main": main,
-        "warm": warm,
         "images": [row(usual, images=images) for images in plan["images"]],
         "classes": [row(usual, known=known, novel=novel) for known, novel in CLASSES],
         "batch": [row(batch) for batch in BATCHES if batch <= load.images // 4],
     }
+
+
+PARTS: dict[str, Callable[[str], dict[str, Any]]] = {"compiled": compiled, "growth": growth}
+
+
+def keep(name: str, found: dict[str, Any], folder: Path) -> None:
+    """One part with the other, in the file of its hardware."""
+    from hoarfrost import provenance
+
+    hardware = next(iter(found.values()))[0]["hardware"]
+    path = folder / f"{file_name(hardware)}.json"
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**kept, name: {**provenance.describe(), **found}}, indent=1) + "\n")
 
 
 def stage(found: dict[str, Any], key: str) -> list[str]:
@@ -127,14 +132,13 @@ def pays_from(compiled: dict[str, Any], plain: dict[str, Any]) -> str:
 
 def section(kept: dict[str, Any]) -> str:
     """The tables of one machine."""
-    main, warm = kept["main"], kept["warm"]
-    first = main[0]
+    main, warm, grown = kept["compiled"]["main"], kept["compiled"]["warm"], kept["growth"]
+    first, version = main[0], kept["compiled"]["versions"]["torch"]
     image = "×".join(map(str, first["image"]))
     rows = [stage(first, "stage_one"), *(stage(found, "discovery") for found in main)]
     speed = markdown(["stage", "batch", "s/epoch", "images/s", "floor, s", "× floor"], rows)
     memory = first["memory"]
-    starts = kept.get("start_up", {"first": first["start_up"], "again": warm["start_up"]})
-    cold, again = starts["first"], starts["again"]
+    cold, again = first["start_up"], warm["start_up"]
     on_device, bare = memory["device_peak_mib"], first["stage_one"]
     facts = [
         f"- Evaluation: {first['evaluation']['images_per_second']:,.0f} images a second.",
@@ -147,15 +151,15 @@ def section(kept: dict[str, Any]) -> str:
         f" ours takes {bare['overhead_percent']:+.1f} %.",
     ]
     if first["compiled"] == "on":
-        plain = next(row for row in kept["batch"] if row["discovery"]["batch"] == first["discovery"]["batch"])
+        plain = next(row for row in grown["batch"] if row["discovery"]["batch"] == first["discovery"]["batch"])
         facts.append(
             f"- Compiling discovery pays from {pays_from(first, plain)} steps on the first time,"
             f" and from {pays_from(warm, plain)} with the cache."
         )
 
-    def growth(name: str, label: str) -> str:
+    def by(name: str) -> str:
         rows = []
-        for found in kept[name]:
+        for found in grown[name]:
             value = {
                 "images": f"{found['images']:,}",
                 "classes": f"{sum(found['classes']):,}",
@@ -170,22 +174,22 @@ def section(kept: dict[str, Any]) -> str:
                     "–" if memory is None else f"{memory:,.0f}",
                 ]
             )
-        return markdown([label, "stage one, s/epoch", "discovery, s/epoch", "device MiB"], rows)
+        return markdown([name, "stage one, s/epoch", "discovery, s/epoch", "device MiB"], rows)
 
     return "\n".join(
         [
             f"### {first['hardware']}, {first['precision']}\n",
-            f"{first['backbone']}, {first['images']:,} images {image} a stage, torch {kept['versions']['torch']}.\n",
+            f"{first['backbone']}, {first['images']:,} images {image} a stage, torch {version}.\n",
             speed,
             "",
             *facts,
             "",
             "How cost grows, without compiling:\n",
-            growth("images", "images"),
+            by("images"),
             "",
-            growth("classes", "classes"),
+            by("classes"),
             "",
-            growth("batch", "batch"),
+            by("batch"),
             "",
         ]
     )
@@ -195,19 +199,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--start-up", action="store_true")
+    parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--table", action="store_true")
     args = parser.parse_args()
     if not args.table:
-        found = start_up(args.device) if args.start_up else measured(args.device)
-        hardware = found["hardware"] if args.start_up else found["main"][0]["hardware"]
-        path = args.out / f"{file_name(hardware)}.json"
-        args.out.mkdir(parents=True, exist_ok=True)
-        if args.start_up:
-            found = {**(json.loads(path.read_text()) if path.exists() else {}), "start_up": found["start_up"]}
-            print(json.dumps(found["start_up"]))
-        path.write_text(json.dumps(found, indent=1) + "\n")
-    whole = [kept for path in sorted(args.out.glob("*.json")) if "main" in (kept := json.loads(path.read_text()))]
+        for name in [args.only] if args.only else PARTS:
+            keep(name, PARTS[name](args.device), args.out)
+    files = [json.loads(path.read_text()) for path in sorted(args.out.glob("*.json"))]
+    whole = [kept for kept in files if kept.keys() >= PARTS.keys()]
     made = "\n".join(map(section, whole))
     if args.out == RESULTS and PAGE.exists():
         PAGE.write_text(renewed(PAGE.read_text(), made.rstrip("\n"), begin=BEGIN))

@@ -12,6 +12,9 @@ from torch.nn import functional as F
 
 from hoarfrost.errors import unknown
 
+EIGHT = 8
+"""numbers in half precision that a GPU's fast multiplications take at once"""
+
 
 class Conv(nn.Conv2d):
     """A convolution without bias that computes with ``rounded`` instead of its weight, while that is there."""
@@ -22,7 +25,12 @@ class Conv(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, inputs, H, W)`` to ``(B, outputs, H / stride, W / stride)``."""
-        weight = self.weight if self.rounded is None else self.rounded
+        weight = self.weight
+        if self.rounded is not None:
+            weight = self.rounded
+            if self.in_channels < EIGHT:  # zeros beside them change nothing
+                more = (0, 0, 0, 0, 0, EIGHT - self.in_channels)
+                x, weight = F.pad(x, more), F.pad(weight, more)
         return F.conv2d(x, weight, None, self.stride, self.padding)
 
 
