@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from hoarfrost.errors import InputError
-from hoarfrost.models.backbones import BACKBONES, Backbone, BasicBlock, build_backbone
+from hoarfrost.models.backbones import BACKBONES, Backbone, BasicBlock, Conv, build_backbone
 
 
 def random_images(*shape: int) -> Tensor:
@@ -154,3 +154,17 @@ class TestShortcut:
         inner = torch.relu(block.bn1(block.conv1(inputs)))
         expected = torch.relu(block.bn2(block.conv2(inner)) + naive_shortcut(inputs, 2, 2))
         torch.testing.assert_close(block(inputs), expected)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 8, 16])
+def test_a_convolution_with_a_rounded_weight_is_one_with_that_weight(channels: int) -> None:
+    layer, images = Conv(channels, 4, 3, stride=2), random_images(2, channels, 9, 9)
+    weight = layer.weight.detach().bfloat16().float().requires_grad_()
+    expected = nn.functional.conv2d(images, weight, stride=2, padding=1)
+    expected.square().sum().backward()  # type: ignore[no-untyped-call]
+    layer.rounded = weight.detach().clone().requires_grad_()
+    found = layer(images)
+    found.square().sum().backward()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(layer.rounded.grad, weight.grad)
+    assert layer.weight.grad is None

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import gc
-import logging
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import deepcopy
 from functools import partial
-from types import FunctionType
-from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from hoarfrost.data.sources import ImageSource, Picked
 from hoarfrost.models.backbones import Conv
+from hoarfrost.training.compiling import compiled, compiling_quietly, garbage_kept, while_compiling
 from hoarfrost.training.objective import Objective, Outcome, Replayed
 from hoarfrost.training.runtime import Runtime
-
-T = TypeVar("T")
 
 WARM_UP = 3
 """steps before the capture: libraries choose their algorithms and allocate their memory in them"""
@@ -105,7 +99,9 @@ class Stepper:
 
     def _loading(self, picked: Picked) -> AbstractContextManager[None]:
         """On a GPU libraries load what they need while the step is being compiled; it takes them seconds too."""
-        return loading(self.whole, picked) if self.runtime.captures else nullcontext()
+        if not self.runtime.captures:
+            return nullcontext()
+        return while_compiling(partial(load, self.whole, deepcopy(self.objective), picked))
 
     def _take(self, picked: Picked) -> None:
         if self._capture is None:
@@ -213,68 +209,8 @@ def momenta_of(weights: list[Tensor], optimizer: torch.optim.Optimizer) -> list[
     return [optimizer.state[weight]["momentum_buffer"] for weight in weights]
 
 
-def compiled(function: Callable[..., T], **options: Any) -> Callable[..., T]:
-    """The function as the compiler makes it, for sizes that stay as they are.
-
-    The compiler gets a copy: it makes eight kinds of one function and then no more, and a process may go through more
-    stages than that.
-    """
-    copy = FunctionType(function.__code__.replace(), function.__globals__, closure=function.__closure__)
-    copy.__kwdefaults__ = function.__kwdefaults__
-    with garbage_kept():  # the first time, this imports the compiler
-        made: Callable[..., T] = torch.compile(copy, dynamic=False, **options)
-    return made
-
-
-@contextmanager
-def garbage_kept() -> Iterator[None]:
-    """Within the block Python does not look for garbage: a compiler has millions of objects to look through."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
-@contextmanager
-def compiling_quietly() -> Iterator[None]:
-    """Without the compiler's remarks on itself."""
-    log = logging.getLogger("torch._inductor")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"torch\.")
-            yield
-    finally:
-        log.setLevel(level)
-
-
-@contextmanager
-def loading(whole: Pass, picked: Picked) -> Iterator[None]:
-    """While the block is being compiled, a thread takes a step for nothing, for which libraries load what they need.
-
-    The thread has ended when the compiled step begins: what is measured to choose among algorithms is measured alone.
-    """
-    from torch._dynamo.callback import callback_handler as compilations
-
-    thread = threading.Thread(target=_load, args=(whole, deepcopy(whole.objective), picked))
-
-    def wait(_: object) -> None:
-        thread.join()
-
-    compilations.register_end_callback(wait)
-    thread.start()
-    try:
-        yield
-    finally:
-        compilations.remove_end_callback(wait)
-        thread.join()
-
-
-def _load(whole: Pass, copied: Objective, picked: Picked) -> None:
+def load(whole: Pass, copied: Objective, picked: Picked) -> None:
+    """Has the libraries of a GPU load what a step needs, by a step for nothing."""
     with torch.cuda.device(whole.runtime.device):  # each thread has its own
         with suppress(Exception):  # for want of memory, say: the real step will tell
             take_for_nothing(whole, copied, picked)
