@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass
 
 
@@ -40,11 +41,14 @@ class Launched:
         if self.processes == 1:
             return None
         try:
+            place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+            with socket.create_connection(place, timeout=3):
+                pass  # PyTorch would try for a while, and write pages about it
+
             from datetime import timedelta
 
             from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-            place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
             store = TCPStore(*place, is_master=False, timeout=timedelta(seconds=3))
             start = os.environ.get("TORCHELASTIC_RUN_ID"), os.environ.get("TORCHELASTIC_RESTART_COUNT")
             return int(store.add(f"hoarfrost/refusals/{start}", more))

@@ -230,6 +230,15 @@ class TestRefusals:
         assert [one.first_to_refuse(), zero.first_to_refuse()] == [False, True]
         assert not one.is_refused()
 
+    def test_where_nobody_listens_the_rank_decides_in_silence(
+        self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        zero, one = self.told(monkeypatch, port)
+        assert [one.first_to_refuse(), zero.first_to_refuse()] == [False, True]
+        assert capfd.readouterr() == ("", "")
+
     def test_alone(self) -> None:
         assert Launched().first_to_refuse()
         assert not Launched().is_refused()
