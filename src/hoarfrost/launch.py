@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from dataclasses import dataclass
+
+PATIENCE = 5.0
+"""seconds that a process waits for the first one, before it leaves it to that one to speak"""
 
 
 @dataclass(frozen=True)
@@ -42,9 +46,7 @@ class Launched:
             return None
         try:
             place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-            with socket.create_connection(place, timeout=3):
-                pass  # PyTorch would try for a while, and write pages about it
-
+            self._await(place)
             from datetime import timedelta
 
             from torch.distributed import TCPStore  # type: ignore[attr-defined]
@@ -54,6 +56,22 @@ class Launched:
             return int(store.add(f"hoarfrost/refusals/{start}", more))
         except Exception:  # nobody is there to ask
             return None
+
+    def _await(self, place: tuple[str, int]) -> None:
+        """Until someone listens there; PyTorch would write pages about its waiting.
+
+        Without torchrun that is the first process, once it has got so far: it alone need not wait.
+        """
+        until = time.monotonic() + (0 if self.is_first else PATIENCE)
+        while True:
+            try:
+                socket.create_connection(place, timeout=3).close()
+            except OSError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(0.1)
+            else:
+                return
 
     @classmethod
     def detect(cls) -> Launched:

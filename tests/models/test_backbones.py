@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -157,13 +159,23 @@ class TestShortcut:
 
 
 @pytest.mark.parametrize("channels", [1, 3, 8, 16])
-def test_a_convolution_with_a_rounded_weight_is_one_with_that_weight(channels: int) -> None:
+def test_a_convolution_with_a_rounded_weight_is_one_with_that_weight(
+    channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     layer, images = Conv(channels, 4, 3, stride=2), random_images(2, channels, 9, 9)
     weight = layer.weight.detach().bfloat16().float().requires_grad_()
     expected = nn.functional.conv2d(images, weight, stride=2, padding=1)
     expected.square().sum().backward()  # type: ignore[no-untyped-call]
     layer.rounded = weight.detach().clone().requires_grad_()
+    taken, plain = [], nn.functional.conv2d
+
+    def convolved(images: Tensor, weight: Tensor, *given: Any) -> Tensor:
+        taken.append((images.shape[1], weight.shape[1]))
+        return plain(images, weight, *given)
+
+    monkeypatch.setattr(nn.functional, "conv2d", convolved)
     found = layer(images)
+    assert taken == [(max(channels, 8),) * 2]  # by eights
     found.square().sum().backward()
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(layer.rounded.grad, weight.grad)

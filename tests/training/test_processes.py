@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from hoarfrost import InputError, Learner
+from hoarfrost import InputError, Learner, launch
 from hoarfrost.cli import main
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
 from hoarfrost.data.images import ImageSet
@@ -29,11 +30,16 @@ CPU = torch.device("cpu")
 RUN = ("run", "--dataset", "digits", "--fit-epochs", "2", "--epochs", "4", "--device", "cpu", "--json")
 
 
-def start(*arguments: str) -> list[subprocess.Popen[str]]:
-    """Two processes with the environment that torchrun gives them."""
+def free_port() -> int:
+    """One at which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return int(probe.getsockname()[1])
+
+
+def start(*arguments: str) -> list[subprocess.Popen[str]]:
+    """Two processes with the environment that torchrun gives them."""
+    port = free_port()
     told = {"TORCHELASTIC_RUN_ID": "test", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
     told |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     return [
@@ -233,11 +239,23 @@ class TestRefusals:
     def test_where_nobody_listens_the_rank_decides_in_silence(
         self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
     ) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
-        zero, one = self.told(monkeypatch, port)
+        monkeypatch.setattr(launch, "PATIENCE", 0.3)
+        zero, one = self.told(monkeypatch, free_port())
         assert [one.first_to_refuse(), zero.first_to_refuse()] == [False, True]
         assert capfd.readouterr() == ("", "")
+
+    def test_the_others_wait_for_the_first_which_listens_when_it_has_got_so_far(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        zero, one = self.told(monkeypatch, free_port())
+        port, begun = int(os.environ["MASTER_PORT"]), []
+        late = threading.Timer(
+            0.5, lambda: begun.append(TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False))
+        )
+        late.start()
+        assert one.first_to_refuse()
+        late.join()
+        assert zero.is_refused()
 
     def test_alone(self) -> None:
         assert Launched().first_to_refuse()

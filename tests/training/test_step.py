@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -306,25 +308,45 @@ def test_a_step_for_nothing_leaves_nothing(method: str) -> None:
     assert torch.equal(torch.get_rng_state(), drawn)
 
 
-def test_libraries_load_beside_the_compiler_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    objective = objective_of("frost")
-    source, taken = source_for(objective), []
+@pytest.mark.parametrize("fails", [False, True])
+def test_libraries_load_beside_the_compiler_once_and_change_nothing(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """As on a GPU, but for what a CPU has not: streams, captures and code of the compiler."""
+    taken, seen = [], list[Any]()
 
     def take(*given: Any) -> None:
         take_for_nothing(*given)
-        taken.append(threading.current_thread())
-        raise torch.OutOfMemoryError("no room")  # nothing depends on it
+        taken.append((threading.current_thread() is threading.main_thread(), gc.isenabled()))
+        if fails:
+            raise torch.OutOfMemoryError("no room")  # nothing depends on it
+
+    def on_stream(stream: str) -> AbstractContextManager[None]:
+        seen.append(stream)
+        return nullcontext()
 
     monkeypatch.setattr(step, "take_for_nothing", take)
-    monkeypatch.setattr(Runtime, "captures", True)
-    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    monkeypatch.setattr(step, "LOADED", loaded := set[torch.device]())
     monkeypatch.setattr(step, "Capture", lambda _: None)
-    optimizer = torch.optim.SGD(objective.student.parameters(), lr=0.1)
-    stepper = Stepper(objective, source, optimizer, runtime=Runtime("cpu", "bf16", "off"), steps=1)
-    picked = next(iter(source.picks(torch.Generator().manual_seed(0))))
-    before = copy.deepcopy(objective.state_dict())
-    with stepper.epoch(0), stepper._loading(picked):
-        pass
-    assert [thread is threading.main_thread() for thread in taken] == [False]
-    assert all(p.grad is None for p in objective.parameters())
-    torch.testing.assert_close(objective.state_dict(), before, rtol=0, atol=0)
+    monkeypatch.setattr(step, "compiled", lambda function, **_: compiled(function, backend="aot_eager"))
+    monkeypatch.setattr(Runtime, "captures", True)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"of {device}")
+    monkeypatch.setattr(torch.cuda, "stream", on_stream)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: seen.append("emptied"))
+    monkeypatch.setattr(threading, "excepthook", seen.append)
+
+    def learned() -> dict[str, Tensor]:
+        objective = objective_of("frost")
+        source, weights = source_for(objective), [p for p in objective.student.parameters() if p.requires_grad]
+        optimizer = torch.optim.SGD(weights, lr=0.1)
+        stepper = Stepper(objective, source, optimizer, runtime=Runtime("cpu", "bf16", "on"), steps=1)
+        with stepper.epoch(0), warnings.catch_warnings(action="error"):  # that nothing could be compiled, say
+            for picked in source.picks(stepper.generator):
+                stepper(picked)
+        return {**objective.state_dict(), "sums": stepper.sums}
+
+    beside, without = learned(), learned()
+    assert taken == [(False, False)]
+    assert loaded == {CPU}
+    assert seen == (["of cpu"] if fails else ["of cpu", "emptied"])
+    torch.testing.assert_close(beside, without, rtol=0, atol=0)

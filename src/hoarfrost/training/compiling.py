@@ -57,21 +57,37 @@ def compiling_quietly() -> Iterator[None]:
 
 @contextmanager
 def while_compiling(work: Callable[[], None]) -> Iterator[None]:
-    """A thread does this work while something is compiled in the block.
+    """A thread does this work, which compiles nothing itself, while something is compiled in the block.
 
     It is over when what was compiled begins: where algorithms are chosen by their times, nothing else is to run then.
     """
     from torch._dynamo.callback import callback_handler as compilations
 
-    thread = threading.Thread(target=work)
+    done, interrupts = threading.Event(), list[BaseException]()
 
-    def wait(_: object) -> None:
-        thread.join()
+    def run() -> None:
+        try:
+            work()
+        finally:
+            done.set()
 
+    def wait(_: object = None) -> None:
+        while not done.is_set():
+            try:
+                done.wait()
+            except KeyboardInterrupt as interrupt:  # the compiler cannot go on after a callback that failed
+                interrupts.append(interrupt)
+
+    try:
+        threading.Thread(target=run).start()
+    except RuntimeError:  # no room for one more thread: nothing is done beside
+        done.set()
     compilations.register_end_callback(wait)
-    thread.start()
     try:
         yield
     finally:
-        compilations.remove_end_callback(wait)
-        thread.join()
+        wait()
+        if wait in compilations.end_callbacks:
+            compilations.remove_end_callback(wait)
+        if interrupts:
+            raise interrupts[0]

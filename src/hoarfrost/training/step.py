@@ -25,6 +25,10 @@ OPTIONS = {"combo_kernels": True, "pattern_matcher": False}
 patterns, of which it has none. Discovery is not faster for it, and would take twice as long to compile."""
 
 
+LOADED: set[torch.device] = set()
+"""where libraries have loaded what they need, in this process"""
+
+
 class Pass(nn.Module):
     """From picked images and random numbers to the loss: all of a step that is compiled as one."""
 
@@ -98,10 +102,12 @@ class Stepper:
             self._take(picked)
 
     def _loading(self, picked: Picked) -> AbstractContextManager[None]:
-        """On a GPU libraries load what they need while the step is being compiled; it takes them seconds too."""
-        if not self.runtime.captures:
+        """On a GPU libraries load what they need while the first step is being compiled; it takes them seconds too."""
+        device = self.runtime.device
+        if not self.runtime.captures or device in LOADED:
             return nullcontext()
-        return while_compiling(partial(load, self.whole, deepcopy(self.objective), picked))
+        LOADED.add(device)
+        return while_compiling(partial(load, self.whole, picked, torch.cuda.current_stream(device)))
 
     def _take(self, picked: Picked) -> None:
         if self._capture is None:
@@ -209,11 +215,10 @@ def momenta_of(weights: list[Tensor], optimizer: torch.optim.Optimizer) -> list[
     return [optimizer.state[weight]["momentum_buffer"] for weight in weights]
 
 
-def load(whole: Pass, copied: Objective, picked: Picked) -> None:
-    """Has the libraries of a GPU load what a step needs, by a step for nothing."""
-    with torch.cuda.device(whole.runtime.device):  # each thread has its own
-        with suppress(Exception):  # for want of memory, say: the real step will tell
-            take_for_nothing(whole, copied, picked)
+def load(whole: Pass, picked: Picked, stream: torch.cuda.Stream) -> None:
+    """Has the libraries of a GPU load what a step needs, by a step for nothing. For a thread, which gets its stream."""
+    with suppress(Exception), torch.cuda.stream(stream):  # for want of memory, say: the real step will tell
+        take_for_nothing(whole, deepcopy(whole.objective), picked)
         torch.cuda.empty_cache()
 
 
