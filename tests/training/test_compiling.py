@@ -30,7 +30,7 @@ def test_a_process_compiles_as_many_stages_as_it_likes() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_is_done_while_compiling_is_done_when_the_readycode_begins(fails: bool) -> None:
+def test_what_is_done_while_compiling_is_done_when_the_compiled_code_begins(fails: bool) -> None:
     happened, compiles = list[str](), threading.Event()
 
     def work() -> None:

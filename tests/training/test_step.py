@@ -301,7 +301,7 @@ def test_a_step_for_nothing_leaves_nothing(method: str) -> None:
     picked = next(iter(source.picks(torch.Generator().manual_seed(0))))
     before, drawn = copy.deepcopy(objective.state_dict()), torch.get_rng_state()
     copied = copy.deepcopy(objective)
-    take_for_nothing(Pass(source, objective, runtime), copied, picked)
+    take_for_nothing(Pass(source, copied, runtime), picked)
     assert any(p.grad is not None and p.grad.any() for p in copied.student.parameters())  # it was taken
     assert all(p.grad is None for p in objective.parameters())
     torch.testing.assert_close(objective.state_dict(), before, rtol=0, atol=0)
@@ -348,5 +348,5 @@ def test_libraries_load_beside_the_compiler_once_and_change_nothing(
     beside, without = learned(), learned()
     assert taken == [(False, False)]
     assert loaded == {CPU}
-    assert seen == (["of cpu"] if fails else ["of cpu", "emptied"])
+    assert seen == ["of cpu", "emptied"]
     torch.testing.assert_close(beside, without, rtol=0, atol=0)

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from hoarfrost.errors import unknown
 
-EIGHT = 8
-"""numbers in half precision that a GPU's fast multiplications take at once"""
+AT_ONCE = 8
+"""channels in half precision that a GPU multiplies fastest"""
 
 
 class Conv(nn.Conv2d):
@@ -28,8 +28,8 @@ class Conv(nn.Conv2d):
         weight = self.weight
         if self.rounded is not None:
             weight = self.rounded
-            if self.in_channels < EIGHT:  # zeros beside them change nothing
-                more = (0, 0, 0, 0, 0, EIGHT - self.in_channels)
+            if self.in_channels < AT_ONCE:  # zeros beside them change nothing
+                more = (0, 0, 0, 0, 0, AT_ONCE - self.in_channels)
                 x, weight = F.pad(x, more), F.pad(weight, more)
         return F.conv2d(x, weight, None, self.stride, self.padding)
 

@@ -22,8 +22,7 @@ WARM_UP = 3
 
 OPTIONS = {"combo_kernels": True, "pattern_matcher": False}
 """of the compiler in stage one: one kernel for several little ones, by which it is some percent faster; no search for
-patterns, of which it has none. Discovery is not faster for it, and would take twice as long to compile."""
-
+patterns, which takes time and gained none. Discovery was not faster for one kernel instead of several."""
 
 LOADED: set[torch.device] = set()
 """where libraries have loaded what they need, in this process"""
@@ -62,7 +61,7 @@ class Stepper:
         self.objective, self.source, self.runtime = objective, source, runtime
         self.generator = torch.Generator(device=runtime.device)
         self.sums = torch.zeros(len(objective.statistics) + 1, device=runtime.device)
-        whole = self.whole = Pass(source, objective, runtime)
+        whole = Pass(source, objective, runtime)
         self.module, self.optimizer = runtime.processes.set_up(whole), optimizer
         self.compute: Callable[..., Outcome] = self.module
         self._rounded = Rounded(objective, torch.bfloat16) if runtime.rounds else None
@@ -107,7 +106,8 @@ class Stepper:
         if not self.runtime.captures or device in LOADED:
             return nullcontext()
         LOADED.add(device)
-        return while_compiling(partial(load, self.whole, picked, torch.cuda.current_stream(device)))
+        whole = Pass(self.source, self.objective, self.runtime)
+        return while_compiling(partial(load, whole, picked, torch.cuda.current_stream(device)))
 
     def _take(self, picked: Picked) -> None:
         if self._capture is None:
@@ -218,15 +218,16 @@ def momenta_of(weights: list[Tensor], optimizer: torch.optim.Optimizer) -> list[
 def load(whole: Pass, picked: Picked, stream: torch.cuda.Stream) -> None:
     """Has the libraries of a GPU load what a step needs, by a step for nothing. For a thread, which gets its stream."""
     with suppress(Exception), torch.cuda.stream(stream):  # for want of memory, say: the real step will tell
-        take_for_nothing(whole, deepcopy(whole.objective), picked)
+        take_for_nothing(Pass(whole.source, deepcopy(whole.objective), whole.runtime), picked)
+    with suppress(Exception):  # the copy is gone by now
         torch.cuda.empty_cache()
 
 
-def take_for_nothing(whole: Pass, copied: Objective, picked: Picked) -> None:
-    """A forward and a backward pass as they are, with random numbers of their own and a copy of the objective."""
-    generator = torch.Generator(device=whole.runtime.device)
-    drawn, replayed = whole.source.draw(generator), copied.draw(generator)
-    loss, _, _ = Pass(whole.source, copied, whole.runtime)(picked, drawn, replayed)
+def take_for_nothing(copied: Pass, picked: Picked) -> None:
+    """A forward and a backward pass as they are, with random numbers of their own."""
+    generator = torch.Generator(device=copied.runtime.device)
+    drawn, replayed = copied.source.draw(generator), copied.objective.draw(generator)
+    loss, _, _ = copied(picked, drawn, replayed)
     with torch.autograd.set_multithreading_enabled(False):  # the compiler needs the thread that is used otherwise
         torch.autograd.backward(loss)
 
