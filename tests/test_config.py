@@ -10,9 +10,9 @@ import pytest
 from hoarfrost.config import Config, Schedule, filled, from_json, override, parse_setting, to_json
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
 from hoarfrost.errors import InputError
-from hoarfrost.losses.terms import Clustering, FeatureDistillation, Replay
+from hoarfrost.losses.terms import Clustering, FeatureDistillation, Pairwise, Replay
 from hoarfrost.methods import METHODS
-from hoarfrost.recipes import RECIPES
+from hoarfrost.recipes import RECIPES, VARIANTS, get_recipe
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -117,6 +117,77 @@ def test_a_recipe_does_not_bring_back_a_term_that_a_method_leaves_out() -> None:
     assert weights["consistency"] == 50
 
 
+def test_a_term_that_is_switched_on_has_the_numbers_of_the_data_set() -> None:
+    config = RECIPES["cifar100"].config(METHODS["frost-without-fr"], seed=0)
+    assert "replay" not in {term.kind for term in config.method.active}
+    on = override(config, {"method.terms.replay.weight": 1.0})
+    assert on.method.terms == RECIPES["cifar100"].config(METHODS["frost"], seed=0).method.terms
+    assert {term.kind: term for term in on.method.active}["replay"] == Replay(per_class=2)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "labelled", "new", "batch"),
+    [
+        ("cifar10", 25_000, 25_000, 64),
+        ("cifar100", 40_000, 10_000, 26),
+        ("cifar100", 40_000, 5_000, 14),
+        ("cifar100", 25_000, 25_000, 64),
+        ("cifar10", 20_000, 15_000, 55),
+        ("cifar100", 49_500, 500, 2),
+        ("tiny-imagenet", 90_000, 10_000, 128),
+        ("tiny-imagenet", 90_000, 5_000, 128),
+    ],
+)
+def test_the_codes_batch_has_the_new_images_of_the_authors_loader(
+    dataset: str, labelled: int, new: int, batch: int
+) -> None:
+    for method in ("frost", "autonovel", "lwf-softmax"):
+        discover = get_recipe(dataset).config(METHODS[method], seed=0).discover
+        assert discover.batch_of(new, labelled) == batch
+    assert get_recipe(dataset, "paper").config(METHODS["frost"], seed=0).discover.batch_of(new, labelled) == 128
+
+
+@pytest.mark.parametrize("dataset", RECIPES)
+def test_the_papers_variant_is_as_printed_for_every_data_set(dataset: str) -> None:
+    code, paper = (get_recipe(dataset, variant).config(METHODS["frost"], seed=0) for variant in VARIANTS)
+    terms = {term.kind: term for term in paper.method.terms}
+    pairwise, replay, distillation = terms["pairwise"], terms["replay"], terms["feature-distillation"]
+    assert isinstance(pairwise, Pairwise)
+    assert isinstance(replay, Replay)
+    assert isinstance(distillation, FeatureDistillation)
+    assert (pairwise.similarity, distillation.form, terms["self-training"].weight) == ("logistic", "sample", 0.05)
+    assert (replay.spread, replay.sampling) == ("class", "random")
+    assert paper.discover.batch_size == 128
+    for schedule in (paper.fit, paper.discover):
+        assert schedule.drops == (round(schedule.epochs * 0.85),)
+    # What the paper prints and the code does not contradict stays.
+    before = {term.kind: term for term in code.method.terms}
+    assert terms["consistency"] == before["consistency"]
+    assert terms["self-training"].ramp == before["self-training"].ramp
+
+
+def test_stage_one_of_the_code_drops_three_times() -> None:
+    for dataset in ("cifar10", "cifar100", "tiny-imagenet"):
+        assert get_recipe(dataset).fit.drops == (30, 60, 90)
+
+
+def test_an_ablation_of_the_paper_does_not_get_its_term_back() -> None:
+    paper = get_recipe("cifar10", "paper").config(METHODS["frost-without-st"], seed=0)
+    assert "self-training" not in {term.kind for term in paper.method.active}
+
+
+def test_an_unknown_variant_is_named() -> None:
+    with pytest.raises(InputError, match=re.escape("unknown variant 'papers': did you mean 'paper'?")):
+        get_recipe("digits", "papers")
+
+
+def test_stage_one_needs_a_number_of_images_a_batch() -> None:
+    config = RECIPES["digits"].config(METHODS["frost"], seed=0)
+    with pytest.raises(InputError, match=r"fit\.batch_size must be a number"):
+        override(config, {"fit.batch_size": None})
+    assert override(config, {"discover.batch_size": None}).discover.batch_of(100, 300) == 32
+
+
 @pytest.mark.parametrize(
     ("method", "changes", "message"),
     [
@@ -142,7 +213,7 @@ def test_what_does_not_fit_together_is_named(method: str, changes: dict[str, obj
 def test_hard_negatives_are_there_where_labelled_features_are() -> None:
     config = RECIPES["cifar100"].config(METHODS["ncl"], seed=0)
     changed = override(config, {"method.terms.contrast.hard_negatives": True, "method.terms.replay.weight": 1})
-    assert changed.method.active[-1] == Replay(over="labelled")
+    assert changed.method.active[-1] == Replay(over="labelled", per_class=2)
 
 
 def test_a_method_has_its_own_course_on_each_data_set() -> None:

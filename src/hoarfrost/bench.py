@@ -82,7 +82,7 @@ class BareLoop(Clock):
         assert config.std is not None
         device = self.device = runtime.device
         self.runtime, self.augment = runtime, config.fit_augment
-        self.batch = min(config.fit.batch_size, len(images))
+        self.batch = min(config.fit.batch_of(len(images), 0), len(images))
         self.normalise = Normaliser(config.mean, config.std, device)
         self.pixels, self.labels = (
             torch.from_numpy(images.images).to(device),
@@ -149,7 +149,9 @@ def measure(
         raise InputError(f"the method '{config.method.name}' has no discovery that could be measured: choose another")
     began = imported if began is None else began
     config = replace(config, image_size=size, mean=(0.5,) * channels, std=(0.25,) * channels)
-    config = replace(config, fit=_steady(config.fit, epochs), discover=_steady(config.discover, epochs))
+    # As many images stand for the new ones: their batch goes by the classes, of which all have as many images.
+    discover = replace(config.discover, batch_size=config.discover.batch_of(load.novel, load.known))
+    config = replace(config, fit=_steady(config.fit, epochs), discover=_steady(discover, epochs))
     images = made_up(load.images, size, channels, load.known)
     on_gpu = resolve_device(device).type == "cuda"
     compiled = compiled if on_gpu else "off"  # on a CPU nothing is
@@ -179,13 +181,13 @@ def measure(
         "images": load.images,
         "classes": [load.known, load.novel],
         "stage_one": {
-            "batch": min(config.fit.batch_size, load.images),
+            "batch": min(config.fit.batch_of(load.images, 0), load.images),
             **_figures(fitting.steady, load.images, stage_flop(config, load, size=size, stage=0), rate),
             "bare_loop_seconds": statistics.median(fitting.bare[1:]) if isinstance(fitting, BareLoop) else None,
             "overhead_percent": fitting.overhead if isinstance(fitting, BareLoop) else None,
         },
         "discovery": {
-            "batch": min(config.discover.batch_size, load.images),
+            "batch": learner.trained["batch_size"],
             **_figures(finding.steady, load.images, stage_flop(config, load, size=size, stage=1), rate),
         },
         "evaluation": {

@@ -30,7 +30,10 @@ class Schedule:
     """How one stage is optimised: SGD with momentum, and drops of the learning rate at given epochs."""
 
     epochs: int = 200
-    batch_size: int = 128
+    batch_size: int | None = 128
+    """images a batch; None in discovery: the new images in a mixed batch, whose labelled ones are left out"""
+    mixed_batch: int = 128
+    """images of a batch that would mix the labelled images with the new ones, as the authors' loader does"""
     learning_rate: float = 0.1
     drops: tuple[int, ...] = ()
     """0-based epochs before which the learning rate is multiplied by ``drop_factor``"""
@@ -45,7 +48,9 @@ class Schedule:
     def __post_init__(self) -> None:
         require(self.warm_up >= 0, f"warm_up must not be below 0, as {self.warm_up} is")
         require(self.epochs > 0, f"epochs must be above 0, not {self.epochs}")
-        require(self.batch_size > 1, f"batch_size must be above 1, not {self.batch_size}")
+        for name in ("batch_size", "mixed_batch"):
+            size = getattr(self, name)
+            require(size is None or size > 1, f"{name} must be above 1, not {size}")
         for name in ("learning_rate", "drop_factor", "warm_up_rate"):
             require(getattr(self, name) > 0, f"{name} must be above 0, not {getattr(self, name)}")
         require(0 <= self.momentum < 1, f"momentum must be from 0 to below 1, not {self.momentum}")
@@ -61,6 +66,16 @@ class Schedule:
         if epoch < self.warm_up:
             return self.warm_up_rate
         return self.learning_rate * self.drop_factor ** sum(epoch >= drop for drop in self.drops)
+
+    def batch_of(self, new: int, labelled: int) -> int:
+        """Images a batch where ``new`` images are to be learned from, after ``labelled`` ones that are gone.
+
+        >>> Schedule(batch_size=None).batch_of(10_000, 40_000), Schedule(batch_size=None).batch_of(5_000, 40_000)
+        (26, 14)
+        """
+        if self.batch_size is not None:
+            return self.batch_size
+        return max(2, round(self.mixed_batch * new / (labelled + new)))
 
     def shortened(self, epochs: int) -> Schedule:
         """The same course over another number of epochs: the drops move along.
@@ -195,6 +210,7 @@ class Config:
             len(mean) == len(std), f"mean and std have {len(mean)} and {len(std)} values: give both as many, or neither"
         )
         require(all(value > 0 for value in std), f"std must be above 0, unlike {std}")
+        require(self.fit.batch_size is not None, "fit.batch_size must be a number: stage one has labelled images alone")
         require(self.seed >= 0, f"the seed must be 0 or more, not {self.seed}")
 
     def with_fit_epochs(self, epochs: int) -> Config:

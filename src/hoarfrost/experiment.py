@@ -56,6 +56,8 @@ class RunConfig:
     split: str
     class_order: Literal["natural", "seeded"]
     learner: Config
+    variant: str = "code"
+    """whose settings it began with: those of the public code, or those that the paper prints"""
 
     kind: Literal["run", "demo"] = "run"
     """a demo replaces an earlier demo in its place"""
@@ -259,9 +261,9 @@ def run(
     config = replace(config, learner=resolve(config.learner, first_images, resolve_device(device)))
     learner = Learner.from_config(config.learner, device, compiled)
     processes = learner.runtime.processes
-    for schedule in (config.learner.fit, config.learner.discover):
-        processes.share(schedule.batch_size)
     for step in scenario.steps:
+        schedule = config.learner.discover if step.index else config.learner.fit
+        processes.share(schedule.batch_of(len(step.images), len(first_images)))
         check_enough(len(step.images), processes.count)
     if share is not None:
         processes.first(lambda: Shelf.check(share))
@@ -331,6 +333,7 @@ def score(learner: Learner, scenario: Scenario, step: Step, assignment: evaluati
         clusters = matched(learner, step, truth)
         record["assignment"] = clusters.tolist()
         record["scores"] = evaluation.score_step(tested, true, assignment.with_step(clusters))
+    record["trained"] = learner.trained
     record["seconds"] = time.perf_counter() - started
     return record
 
@@ -346,6 +349,7 @@ def _finish(
         "method": config.learner.method.name,
         "dataset": config.dataset,
         "split": config.split,
+        "variant": config.variant,
         "class_order": config.class_order,
         "class_names": list(scenario.class_names),
         "seed": config.learner.seed,
@@ -358,6 +362,7 @@ def _finish(
             "scoring": round(scored, 3),
             "total": round(sum(trained) + scored, 3),
         },
+        "trained": [record.get("trained") for record in records],
         "stage_one": records[0]["stage_one"],
         "steps": [{**record["scores"], "assignment": record["assignment"]} for record in records[1:]],
     }

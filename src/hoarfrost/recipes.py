@@ -1,4 +1,7 @@
-"""What suits a data set: one table of sizes, augmentations, schedules and the terms' values."""
+"""What suits a data set: one table of sizes, augmentations, schedules and the terms' values.
+
+Where the paper and its public code differ, a recipe follows the code; ``as_printed`` makes the paper's of it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from hoarfrost.errors import unknown
 from hoarfrost.losses.terms import Term
 
 TermValues = Mapping[str, Mapping[str, Any]]
+VARIANTS = ("code", "paper")
+"""whose settings: those of the public code, or those that the paper prints"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +35,8 @@ class Recipe:
     fit_augment: Augment
     discover_augment: Augment
     terms: TermValues = field(default_factory=lambda: MappingProxyType({}))
-    """values of terms by kind; a term whose weight is 0 in the method stays out"""
+    """values of terms by kind; a term whose weight is 0 in the method stays out, but has the other values, so that it
+    can be switched on by its weight alone"""
 
     def config(self, method: Method, seed: int) -> Config:
         """The learner's configuration for a method on this data."""
@@ -54,8 +60,8 @@ class Recipe:
         )
 
     def _tuned(self, term: Term, scale: float) -> Term:
-        own = self.terms.get(term.kind, {})
-        return term if term.weight == 0 else replace(term.stretched(scale), **own)
+        own = {key: value for key, value in self.terms.get(term.kind, {}).items() if term.weight or key != "weight"}
+        return replace(term.stretched(scale), **own)
 
 
 def term_values(*, beta: float, gamma: float, ramp: int, per_class: int, update: int, mixed: int = 400) -> TermValues:
@@ -72,9 +78,9 @@ def term_values(*, beta: float, gamma: float, ramp: int, per_class: int, update:
 # Deviation: the public code goes on to 200 epochs, dropping every 30; after the third drop the rate is 1e-4.
 STAGE_ONE = Schedule(epochs=100, batch_size=128, drops=(30, 60, 90))
 
-# The paper has one schedule for both stages, with one drop when 85 % of the epochs are done. On CIFAR-10 it makes the
-# better stage one (docs/deviations.md).
-ONE_DROP = Schedule(epochs=100, batch_size=128, drops=(85,))
+# On CIFAR the public code loads labelled and new images together, 128 a batch, and drops the labelled ones. Here no old
+# image is loaded: a batch has as many new ones as are left there on average.
+AS_LOADED = Schedule(epochs=200, batch_size=None, mixed_batch=128, drops=(170,))
 
 RECIPES: dict[str, Recipe] = {
     "digits": Recipe(
@@ -93,8 +99,8 @@ RECIPES: dict[str, Recipe] = {
         image_size=32,
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2023, 0.1994, 0.2010),
-        fit=ONE_DROP,
-        discover=Schedule(epochs=200, batch_size=64, drops=(170,)),
+        fit=STAGE_ONE,
+        discover=AS_LOADED,
         fit_augment=Crop(border="zero"),
         discover_augment=Crop(border="reflect"),
         terms=term_values(beta=0.01, gamma=5.0, ramp=50, per_class=20, update=5, mixed=50),
@@ -106,7 +112,7 @@ RECIPES: dict[str, Recipe] = {
         mean=(0.507, 0.487, 0.441),
         std=(0.267, 0.256, 0.276),
         fit=STAGE_ONE,
-        discover=Schedule(epochs=200, batch_size=128, drops=(170,)),
+        discover=AS_LOADED,
         fit_augment=Crop(border="zero"),
         discover_augment=Crop(border="zero"),
         terms=term_values(beta=0.01, gamma=50.0, ramp=150, per_class=2, update=30),
@@ -137,8 +143,32 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-def get_recipe(name: str) -> Recipe:
-    """The recipe of a data set's name."""
+PRINTED: TermValues = {
+    "pairwise": {"similarity": "logistic"},
+    "self-training": {"weight": 0.05},
+    "feature-distillation": {"form": "sample"},
+    "replay": {"spread": "class", "sampling": "random"},
+}
+"""what the paper prints of its terms, for every data set; where the code differs it is the terms' default"""
+
+PRINTED_DROP = 170 / 200
+"""of the epochs that are done when the learning rate drops, in both stages"""
+
+
+def as_printed(recipe: Recipe) -> Recipe:
+    """The recipe with what the paper prints, where its public code differs."""
+    fit, discover = (
+        replace(schedule, drops=(max(1, round(PRINTED_DROP * schedule.epochs)),))
+        for schedule in (recipe.fit, recipe.discover)
+    )
+    terms = {kind: {**recipe.terms.get(kind, {}), **PRINTED.get(kind, {})} for kind in (*recipe.terms, *PRINTED)}
+    return replace(recipe, fit=fit, discover=replace(discover, batch_size=128), terms=terms)
+
+
+def get_recipe(name: str, variant: str = "code") -> Recipe:
+    """The recipe of a data set's name, in one of the ``VARIANTS``."""
     if name not in RECIPES:
         raise unknown("data set", name, RECIPES)
-    return RECIPES[name]
+    if variant not in VARIANTS:
+        raise unknown("variant", variant, VARIANTS)
+    return RECIPES[name] if variant == "code" else as_printed(RECIPES[name])

@@ -78,12 +78,17 @@ def check_format(content: Mapping[str, Any], path: Path) -> None:
         raise InputError(f"{path} has format {version}; this hoarfrost reads up to {FORMAT}: update hoarfrost")
 
 
+ADDED = {"variant": "code"}
+"""what a ``config.json`` of an earlier version does not say, and what it means there"""
+
+
 def check_same(folder: Path, content: Mapping[str, Any]) -> None:
     """Refuses to go on in a folder whose ``config.json`` says something else, and names what."""
     from hoarfrost.config import filled
 
     before = read_json(folder / "config.json", "folder to resume")
     check_format(before, folder)
+    before = {**{key: value for key, value in ADDED.items() if key in content}, **before}
     before |= {key: filled(before[key]) for key in ("learner", "config") if key in before}
     if found := differences(before, dict(content)):
         found = ["the images are not those that it was started with" if f.startswith("images") else f for f in found]

@@ -79,6 +79,11 @@ def add_learning(parser: argparse.ArgumentParser, *, seed: int | None = 0) -> No
     parser.add_argument(
         "--seed", type=int, default=seed, metavar="N", help=f"decides every random number (default: {default})"
     )
+    add_settings(parser)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Single settings."""
     parser.add_argument(
         "--set",
         action="append",
@@ -96,6 +101,16 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--backbone", default="auto", metavar="NAME", help="resnet18 or small (default: what suits the data)"
+    )
+
+
+def add_variant(parser: argparse.ArgumentParser) -> None:
+    """Whose settings a run begins with."""
+    parser.add_argument(
+        "--variant",
+        default="code",
+        metavar="NAME",
+        help="settings of the authors' public code (code) or as the paper prints them (paper; default: code)",
     )
 
 

@@ -53,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--epochs", type=options.positive, metavar="N", help="a shorter course: N epochs where the data set has its own"
     )
+    options.add_variant(parser)
+    options.add_settings(parser)
     parser.add_argument(
         "--jobs",
         type=options.positive,
@@ -157,9 +159,14 @@ def _asked(name: str, args: argparse.Namespace) -> Asked:
     datasets = tuple(dict.fromkeys(args.dataset or table.printed))
     draws = table.shape in ("norms", "confusion")
     seeds = 1 if draws else args.seeds  # a figure shows one run of each method
-    plan = tuple(tables.planned(table, datasets, seeds, args.epochs))
+    plan = tuple(
+        tables.planned(table, datasets, seeds, args.epochs, variant=args.variant, settings=tuple(args.settings))
+    )
+    for run in plan:
+        run.config()  # an unknown setting is refused before anything begins
     shortened, several = [f"epochs{args.epochs}"] if args.epochs else [], [f"seeds{seeds}"] if seeds > 1 else []
-    file = "-".join([name, *(datasets if args.dataset else ()), *shortened, *several])
+    unusual = tables.named(args.variant, args.settings)
+    file = "-".join([name, *(datasets if args.dataset else ()), *unusual, *shortened, *several])
     return Asked(name, datasets, plan, args.out / file, draws=draws)
 
 

@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="the run folder")
     options.add_method(parser)
+    options.add_variant(parser)
     parser.add_argument(
         "--epochs", type=options.positive, metavar="N", help="epochs of each discovery; ramps and drops are scaled"
     )
@@ -68,7 +69,8 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
     from hoarfrost.training.observers import Observer, Observers
     from hoarfrost.training.runtime import resolve_device
 
-    recipe, method = get_recipe(args.dataset), get_method(args.method)
+    variant = getattr(args, "variant", "code")
+    recipe, method = get_recipe(args.dataset, variant), get_method(args.method)
     resolve_device(args.device)  # refused before anything is read
     if args.class_order not in options.CLASS_ORDERS:
         raise unknown("class order", args.class_order, options.CLASS_ORDERS)
@@ -85,7 +87,9 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
         size=config.image_size,
         keep=options.keeping(args),
     )
-    run_config = RunConfig(dataset=args.dataset, split=split, class_order=args.class_order, learner=config, kind=kind)
+    run_config = RunConfig(
+        dataset=args.dataset, split=split, class_order=args.class_order, learner=config, variant=variant, kind=kind
+    )
     with Following() as progress:
         observers: list[Observer] = [progress]
         if getattr(args, "tensorboard", False):

@@ -31,6 +31,7 @@ class Planned:
     split: str
     seed: int = 0
     method: str = "frost"
+    variant: str = "code"
     settings: tuple[str, ...] = ()
     """as ``--set`` takes them"""
     epochs: int | None = None
@@ -41,13 +42,23 @@ class Planned:
     def stage_one(self) -> tuple[object, ...]:
         """Runs with the same have the same stage one."""
         own = tuple(setting for setting in self.settings if setting.startswith("fit"))
-        return (self.dataset, self.split.split("-")[0], self.seed, self.fit_epochs, own)
+        return (self.dataset, self.split.split("-")[0], self.seed, self.variant, self.fit_epochs, own)
 
     def command(self, folder: Path, data: Path, more: Sequence[str] = ()) -> list[str]:
         """The command that carries it out, or goes on with it."""
         command = [sys.executable, "-m", "hoarfrost", "run", "--dataset", self.dataset, "--split", self.split]
-        command += ["--method", self.method, "--seed", str(self.seed), "--data", str(data), "--resume", "--json"]
-        command += ["--out", str(folder / self.name), "--share", str(shelf_of(folder)), *more]
+        command += ["--method", self.method, "--variant", self.variant, "--seed", str(self.seed)]
+        command += [
+            "--data",
+            str(data),
+            "--resume",
+            "--json",
+            "--out",
+            str(folder / self.name),
+            "--share",
+            str(shelf_of(folder)),
+            *more,
+        ]
         for option, value in (("--epochs", self.epochs), ("--fit-epochs", self.fit_epochs)):
             command += [] if value is None else [option, str(value)]
         for setting in self.settings:
@@ -56,7 +67,7 @@ class Planned:
 
     def config(self) -> Config:
         """What its learner is configured with, but for what the images decide."""
-        config = get_recipe(self.dataset).config(get_method(self.method), self.seed)
+        config = get_recipe(self.dataset, self.variant).config(get_method(self.method), self.seed)
         if self.epochs is not None:
             config = config.with_discover_epochs(self.epochs)
         if self.fit_epochs is not None:

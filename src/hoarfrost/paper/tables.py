@@ -13,7 +13,7 @@ from hoarfrost.errors import unknown
 from hoarfrost.methods import get_method
 from hoarfrost.paper.plan import Planned, shortened
 from hoarfrost.paper.records import published_average, published_row
-from hoarfrost.paper.text import markdown, slashed, spread
+from hoarfrost.paper.text import file_name, markdown, slashed, spread
 from hoarfrost.recipes import get_recipe
 
 ONE_STEP = {"cifar10": "5-5", "cifar100": "80-20", "tiny-imagenet": "180-20"}
@@ -122,18 +122,41 @@ def get_table(name: str) -> Table:
     return TABLES[name]
 
 
-def planned(table: Table, datasets: Sequence[str], seeds: int, epochs: int | None = None) -> list[Planned]:
-    """The runs of a table: seed by seed, so that a whole table is there early."""
+def named(variant: str, settings: Sequence[str]) -> list[str]:
+    """What makes runs differ from the usual ones, as parts of a file's name.
+
+    >>> named("paper", ["discover.batch_size=64"]), named("code", [])
+    (['paper', 'discover-batch-size-64'], [])
+    """
+    return [*([] if variant == "code" else [variant]), *(file_name(setting) for setting in settings)]
+
+
+def planned(
+    table: Table,
+    datasets: Sequence[str],
+    seeds: int,
+    epochs: int | None = None,
+    *,
+    variant: str = "code",
+    settings: Sequence[str] = (),
+) -> list[Planned]:
+    """The runs of a table: seed by seed, so that a whole table is there early. ``settings`` are as ``--set`` has them.
+
+    What makes a run differ from the usual one is in its name.
+    """
+    other = named(variant, settings)
     runs = []
     for seed in range(seeds):
         for dataset in datasets:
-            recipe, split = get_recipe(dataset), table.split(dataset)
+            recipe, split = get_recipe(dataset, variant), table.split(dataset)
             usual = recipe.config(get_method("frost"), seed)
             for _, method in table.rows:
                 short, fit = shortened(recipe.config(get_method(method), seed), usual, epochs)
-                suffix = "" if epochs is None else f"-epochs{epochs}"
-                name = f"{dataset}-{split}/{method}{suffix}-seed{seed}"
-                runs.append(Planned(name, dataset, split, seed, method, epochs=short, fit_epochs=fit))
+                shorter = [] if epochs is None else [f"epochs{epochs}"]
+                name = f"{dataset}-{split}/{'-'.join([method, *other, *shorter, f'seed{seed}'])}"
+                runs.append(
+                    Planned(name, dataset, split, seed, method, variant, tuple(settings), epochs=short, fit_epochs=fit)
+                )
     return runs
 
 

@@ -72,9 +72,10 @@ def best(logits: NDArray[np.float32]) -> NDArray[np.int64]:
 class Learner:
     """One classifier for old and discovered classes.
 
-    The constructor takes hyper-parameters only. ``recipe`` names the data set whose settings to start from;
-    ``settings`` changes single ones by their dotted keys, for example ``{"discover.epochs": 20}``. ``compiled`` says
-    whether training steps are compiled: "auto" does it on a GPU where there are many.
+    The constructor takes hyper-parameters only. ``recipe`` names the data set whose settings to start from, ``variant``
+    where those come from, the authors' public code ("code") or the paper's text ("paper"). ``settings`` changes single
+    ones by their dotted keys, for example ``{"discover.epochs": 20}``. ``compiled`` says whether training steps are
+    compiled: "auto" does it on a GPU where there are many.
     """
 
     def __init__(
@@ -84,11 +85,12 @@ class Learner:
         seed: int = 0,
         *,
         recipe: str = "folder",
+        variant: str = "code",
         device: str = "auto",
         compiled: Compile = "auto",
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        config = get_recipe(recipe).config(get_method(method), operator.index(seed))
+        config = get_recipe(recipe, variant).config(get_method(method), operator.index(seed))
         if backbone != "auto":
             get_shape(backbone)
             config = replace(config, backbone=backbone)
@@ -107,6 +109,8 @@ class Learner:
         self._device = device
         self.runtime = Runtime(device, config.precision, compiled)
         self._model: Model | None = None
+        self.trained: dict[str, Any] = {}
+        """how the last stage was computed: batch size, steps of the optimiser, precision, versions"""
 
     @property
     def model(self) -> Model:
@@ -195,7 +199,13 @@ class Learner:
         choose_trained(network, frozen=(), terms=terms)
         objective = Objective(network, terms=terms, gather=self.runtime.processes.gather)
         self._train(
-            objective, labelled, config.fit, augment=config.fit_augment, observer=observer, checkpoint=checkpoint
+            objective,
+            labelled,
+            config.fit,
+            labelled=0,
+            augment=config.fit_augment,
+            observer=observer,
+            checkpoint=checkpoint,
         )
         statistics = self._statistics(network, labelled, network.classes)
         self._model = Model(config, network.eval(), statistics, labelled.class_names)
@@ -231,10 +241,13 @@ class Learner:
                 objective,
                 images,
                 config.discover,
+                labelled=int(before.statistics.count[: teacher.known].sum()),
                 augment=config.discover_augment,
                 observer=observer,
                 checkpoint=checkpoint,
             )
+        else:
+            self._note_training(batch_size=None, steps=0, compiled=False)
         statistics = before.statistics.extended(self._statistics(student, images, novel))
         if config.method.design.readout == "means":
             set_nearest(student.joint, statistics.mean, statistics.count > 0)
@@ -376,21 +389,24 @@ class Learner:
         images: ImageSet,
         schedule: Schedule,
         *,
+        labelled: int,
         augment: Augment,
         observer: Observer | None,
         checkpoint: Checkpoint | None,
     ) -> None:
+        """A stage; ``labelled`` images had labels in stage one and are gone."""
         objective.to(self.runtime.device)
+        batch_size = schedule.batch_of(len(images), labelled)
         source = ImageSource(
             images,
             augment=augment,
             views=objective.views,
-            batch_size=schedule.batch_size,
+            batch_size=batch_size,
             normaliser=self._normaliser(),
             device=self.runtime.device,
-            share=self.runtime.processes.share(schedule.batch_size),
+            share=self.runtime.processes.share(batch_size),
         )
-        train(
+        compiled = train(
             objective,
             source,
             schedule,
@@ -400,6 +416,10 @@ class Learner:
             observer=observer or Observer(),
             checkpoint=checkpoint,
         )
+        self._note_training(batch_size=source.batch_size, steps=schedule.epochs * len(source), compiled=compiled)
+
+    def _note_training(self, *, batch_size: int | None, steps: int, compiled: bool) -> None:
+        self.trained = {"batch_size": batch_size, "steps": steps, "compiled": compiled, **self.runtime.describe()}
 
     def _normaliser(self) -> Normaliser:
         assert self.config.mean is not None

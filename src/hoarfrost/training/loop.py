@@ -40,8 +40,11 @@ def train(
     stage: int,
     observer: Observer,
     checkpoint: Checkpoint | None,
-) -> None:
-    """Trains ``objective.student`` in place. An epoch's random numbers depend on seed, stage and epoch alone."""
+) -> bool:
+    """Trains ``objective.student`` in place, and says whether steps were compiled.
+
+    An epoch's random numbers depend on seed, stage and epoch alone.
+    """
     trained = {name: p for name, p in objective.student.named_parameters() if p.requires_grad}
     if not trained:
         raise InputError("nothing is left to train: leave a part of the backbone or a head out of what is frozen")
@@ -78,6 +81,7 @@ def train(
                 saved = time.perf_counter()
                 took = saved - now
     optimizer.zero_grad(set_to_none=True)
+    return stepper.compiled
 
 
 def build_optimizer(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
@@ -55,6 +56,13 @@ def memory_of(name: str) -> int | None:
     return None if device.type == "cpu" else int(torch.cuda.get_device_properties(device).total_memory)
 
 
+def driver_version() -> str | None:
+    """Of NVIDIA's driver, where the system says it."""
+    path = Path("/proc/driver/nvidia/version")
+    found = re.search(r"Module\D*?(\d+(?:\.\d+)+)", path.read_text()) if path.is_file() else None
+    return None if found is None else found[1]
+
+
 class Runtime:
     """Where and how exactly a learner computes."""
 
@@ -86,6 +94,19 @@ class Runtime:
         if self.device.type == "cuda":
             one = torch.cuda.get_device_name(self.device)
         return one if self.processes.count == 1 else f"{self.processes.count} x {one}"
+
+    def describe(self) -> dict[str, Any]:
+        """How numbers are computed in training, as far as that may change them, for the records of a run."""
+        with self.numerics():
+            single = torch.get_float32_matmul_precision() == "highest" and not torch.backends.cudnn.allow_tf32
+        on_gpu = self.device.type == "cuda"
+        return {
+            "networks": "bf16" if self.half else "fp32",
+            "heads": "fp32",
+            "tf32": on_gpu and not single,
+            "torch": torch.__version__,
+            "driver": driver_version() if on_gpu else None,
+        }
 
     @property
     def captures(self) -> bool:

@@ -73,6 +73,11 @@ class Stepper:
                 self._rounded.compile()
         self._capture = Capture(self.generator) if runtime.captures else None
 
+    @property
+    def compiled(self) -> bool:
+        """Whether steps are compiled: where that was tried and failed, they are not."""
+        return self.compute is not self.module
+
     @contextmanager
     def epoch(self, seed: int) -> Iterator[None]:
         """Around the steps of an epoch. Outside of it the networks are as anybody expects them."""
