@@ -24,6 +24,7 @@ from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
 from hoarfrost.experiment import RunConfig, run
 from hoarfrost.methods import FROST, METHODS
+from hoarfrost.metrics import from_sparse_rows
 from hoarfrost.models.network import Network
 from hoarfrost.recipes import RECIPES
 from hoarfrost.scenario import build_scenario
@@ -103,6 +104,31 @@ def test_the_last_scores_are_those_of_the_saved_model(whole: Path, digits: tuple
     )
 
 
+def assert_kept_arrays(content: dict[str, Any], digits: tuple[ImageSet, ImageSet], model: Path) -> None:
+    """Every step's matrix is of its test images and of its scores; the last norms are those of the saved weights."""
+    scenario = build_scenario(*digits, split="4-3-3")
+    known = scenario.steps[0].novel
+    for step, truth in zip(content["steps"], scenario.truths[1:], strict=True):
+        labels = truth.test.labels
+        assert labels is not None
+        matrix = from_sparse_rows(step["confusion"])
+        images = np.bincount(labels, minlength=len(matrix))
+        outputs, first = list(range(known)), known  # of each true class, the output that stands for it
+        for other in content["steps"][: step["index"]]:
+            outputs += [first + cluster for cluster in other["assignment"]]
+            first += other["novel"]
+        assert matrix.sum(axis=1)[outputs].tolist() == images.tolist()
+        assert 100 * np.trace(matrix) / matrix.sum() == pytest.approx(step["joint"]["all"], abs=1e-5)
+        assert 100 * np.trace(matrix[:known]) / matrix[:known].sum() == pytest.approx(step["joint"]["old"], abs=1e-5)
+        assert len(step["weight_norms"]) == len(matrix) == step["known"] + step["novel"]
+    network = Learner.load(model, device="cpu").network
+    assert content["steps"][-1]["weight_norms"] == pytest.approx(network.weight_norms().tolist(), abs=1e-4)
+
+
+def test_confusion_and_norms_of_every_step_are_kept(whole: Path, digits: tuple[ImageSet, ImageSet]) -> None:
+    assert_kept_arrays(json.loads((whole / "metrics.json").read_text()), digits, whole / "model")
+
+
 @pytest.mark.parametrize(("stage", "epoch"), [(0, 0), (0, 1), (1, 1), (2, 0)])
 def test_an_interrupted_run_ends_like_a_whole_one(
     stage: int, epoch: int, whole: Path, digits: tuple[ImageSet, ImageSet], tmp_path: Path
@@ -167,6 +193,7 @@ def test_methods_of_other_designs_share_a_stage_one_and_are_scored_alike(
         assert (step["calibrated"] is not None) == (name in CONCATENATING)
         assert (step["joint_and_novel"] is not None) == (method.design.readout == "joint")
         assert len(step["new_by_step_novel"]) == step["index"]
+    assert_kept_arrays(shared, digits, tmp_path / "shared" / "model")
     assert (tmp_path / "shared" / "report.html").exists()
 
     learner = Learner.load(tmp_path / "shared" / "model", device="cpu")

@@ -66,7 +66,8 @@ class Assignment:
 def score_step(outputs: Outputs, true: Ids, assignment: Assignment) -> dict[str, Any]:
     """The scores of one discovery step on the test images, under both protocols: an entry of ``metrics.json``.
 
-    ``outputs`` and ``true`` are of the test images of all classes so far.
+    ``outputs`` and ``true`` are of the test images of all classes so far. Row c of ``confusion`` is the class that
+    output c was matched to, so that what is right is on the diagonal.
     """
     predicted = outputs.predicted
     whole, sizes = assignment.whole, assignment.novel_per_step
@@ -97,6 +98,7 @@ def score_step(outputs: Outputs, true: Ids, assignment: Assignment) -> dict[str,
         "new_by_step_novel": [rounded(value) for value in novel_head_accuracies(outputs, true, assignment)],
         "original_rt": percentages(original),
         "joint_and_novel": scored(beside) if outputs.by_joint else None,
+        "confusion": metrics.sparse_rows(metrics.confusion_matrix(predicted, by_cluster, classes)),
     }
 
 

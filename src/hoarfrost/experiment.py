@@ -332,7 +332,11 @@ def score(learner: Learner, scenario: Scenario, step: Step, assignment: evaluati
     else:
         clusters = matched(learner, step, truth)
         record["assignment"] = clusters.tolist()
-        record["scores"] = evaluation.score_step(tested, true, assignment.with_step(clusters))
+        norms = [round(norm, 4) for norm in learner.network.weight_norms().tolist()]
+        record["scores"] = {
+            **evaluation.score_step(tested, true, assignment.with_step(clusters)),
+            "weight_norms": norms,
+        }
     record["trained"] = learner.trained
     record["seconds"] = time.perf_counter() - started
     return record

@@ -80,6 +80,29 @@ def confusion_matrix(predicted: ArrayLike, true: ArrayLike, n: int) -> NDArray[n
     return np.bincount(true * n + predicted, minlength=n * n).reshape(n, n).astype(np.int64, copy=False)
 
 
+def sparse_rows(matrix: NDArray[np.int64]) -> list[list[list[int]]]:
+    """A count matrix for JSON: of each row the pairs ``[column, count]`` whose count is not 0, columns in order.
+
+    >>> sparse_rows(np.array([[3, 0, 1], [0, 0, 0], [0, 2, 0]]))
+    [[[0, 3], [2, 1]], [], [[1, 2]]]
+    """
+    return [[[int(k), int(row[k])] for k in np.flatnonzero(row)] for row in matrix]
+
+
+def from_sparse_rows(rows: Sequence[Sequence[Sequence[int]]]) -> NDArray[np.int64]:
+    """The (n, n) count matrix that `sparse_rows` was given.
+
+    >>> from_sparse_rows([[[0, 3], [1, 1]], []])
+    array([[3, 1],
+           [0, 0]])
+    """
+    matrix = np.zeros((len(rows), len(rows)), dtype=np.int64)
+    for c, row in enumerate(rows):
+        for k, count in row:
+            matrix[c, k] = count
+    return matrix
+
+
 def match_clusters(predicted: ArrayLike, true: ArrayLike, n: int) -> NDArray[np.int64]:
     """The assignment a, of shape (n,): class c is matched to cluster a[c], for the most images in agreement.
 

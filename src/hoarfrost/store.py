@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -48,7 +49,31 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Writes JSON as a whole, indented for people."""
-    write_bytes(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    write_bytes(path, (indented(content) + "\n").encode())
+
+
+_NUMBERS = re.compile(r"\[\n\s*[-+.\deE]+(?:,\n\s*[-+.\deE]+)*\n\s*\]")
+_LISTS_OF_NUMBERS = re.compile(r"\[\n\s*\[[-+.\deE, ]+\](?:,\n\s*\[[-+.\deE, ]+\])*\n\s*\]")
+
+
+def indented(content: Any) -> str:
+    """JSON for people: a list of numbers is one line, and so is a list of such lists.
+
+    >>> print(indented({"drops": [30, 60], "rows": [[[0, 3], [2, 1]], [], [[1, 2]]]}))
+    {
+      "drops": [30, 60],
+      "rows": [
+        [[0, 3], [2, 1]],
+        [],
+        [[1, 2]]
+      ]
+    }
+    """
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    # A string has no line break of its own in JSON, so that none of its parts can match.
+    for lists in (_NUMBERS, _LISTS_OF_NUMBERS):
+        text = lists.sub(lambda found: " ".join(found[0].split()).replace("[ ", "[").replace(" ]", "]"), text)
+    return text
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
