@@ -1,96 +1,93 @@
 """The runs behind RESULTS.md, several at once on one GPU; what is finished is not repeated.
 
-python benchmarks/real_runs.py cifar10 cifar100 --data data --out runs --jobs 2
-python -m hoarfrost.paper keep runs/cifar10/*
-python -m hoarfrost.paper keep runs/sweep/* --to results/sweeps --folder-names
+python benchmarks/real_runs.py cifar100/80-20/frost/0-2 cifar100/80-10-10/frost/0 --data data --out runs --jobs 4
+python benchmarks/real_runs.py two-step-as-released --data data --out runs
+python -m hoarfrost.paper keep runs/cifar100-80-20/*
+python -m hoarfrost.paper keep runs/tries/* --to results/sweeps --folder-names
 make results
 
-Runs of one data set and seed share their stage one (`--share`): those that need it wait for the one that makes it.
-Several at once share the GPU through NVIDIA's MPS where that is installed; without it they take turns.
+A run is named by its data set, split, method and seeds, or is one of the tries below, which change settings. They are
+begun in the order in which they are named. Runs of one data set and seed share their stage one: those that need it wait
+for the one that makes it. Several at once share the GPU through NVIDIA's MPS where that is installed; without it they
+take turns. `hoarfrost reproduce` with the same --out finds what was run here.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from hoarfrost.paper.plan import Planned, carry_out, launch_here, sharing_gpu
+from hoarfrost.paper.tables import run_name
 
-Tried = tuple[int, float, str]
-"""novel batch, beta, and the two views in one pass or two"""
-
-SWEEP: tuple[Tried, ...] = (
-    *itertools.product((26, 51, 128), (0.01, 0.05), ("together",)),
-    *itertools.product((26, 51, 128), (0.01,), ("separate",)),
+RELEASED = (
+    "discover.mixed_batch=256",
+    "discover.drops=[340]",
+    "method.terms.consistency.weight=25",
+    "method.terms.consistency.ramp=300",
+    "method.terms.self-training.ramp=300",
 )
-"""beta for every batch, and two passes for every batch at the scripts' beta"""
+"""CIFAR-100 in the authors' first public scripts of July 2022, with 500 epochs in one step and 400 in each of two"""
 
-SWEEP_CIFAR10: tuple[Tried, ...] = tuple(itertools.product((64, 128), (0.01,), ("together", "separate")))
 ONLY_STAGE4 = 'method.frozen=["stem","stage1","stage2","stage3"]'
-SWEEP_TWO: tuple[Tried, ...] = ((14, 0.01, "together"), (128, 0.01, "together"))
+TWO = ("cifar100", "80-10-10")
 
-
-def tried(name: str, dataset: str, split: str, settings: tuple[Tried, ...]) -> tuple[Planned, ...]:
-    """A run of seed 0 for each of them."""
-    return tuple(
-        Planned(
-            f"sweep/{name}-batch{batch}-beta{beta:g}-{views}",
-            dataset,
-            split,
-            settings=(
-                f"discover.batch_size={batch}",
-                f"method.terms.self-training.weight={beta}",
-                f"views={views}",
-            ),
-        )
-        for batch, beta, views in settings
-    )
-
-
-SETS: dict[str, tuple[Planned, ...]] = {
-    "cifar10": tuple(Planned(f"cifar10/seed{seed}", "cifar10", "5-5", seed) for seed in range(3)),
-    "cifar100": tuple(Planned(f"cifar100/seed{seed}", "cifar100", "80-20", seed) for seed in range(3)),
-    "cifar100-two": (Planned("cifar100-two/seed0", "cifar100", "80-10-10"),),
-    "tiny": (Planned("tiny/seed0", "tiny-imagenet", "180-20"),),
-    "sweep": tried("cifar100", "cifar100", "80-20", SWEEP),
-    "sweep-cifar10": tried("cifar10", "cifar10", "5-5", SWEEP_CIFAR10),
-    "sweep-ncl": tuple(
-        Planned(f"sweep/{dataset}-ncl-only-stage4", dataset, split, method="ncl", settings=(ONLY_STAGE4,))
-        for dataset, split in (("cifar10", "5-5"), ("cifar100", "80-20"))
+TRIES: dict[str, Planned] = {
+    "one-step-as-released": Planned(
+        "tries/cifar100-as-released", "cifar100", "80-20", settings=(*RELEASED, "discover.epochs=500")
     ),
-    "sweep-autonovel": tuple(
-        Planned(
-            f"sweep/cifar100-autonovel-batch{batch}",
-            "cifar100",
-            "80-20",
-            method="autonovel",
-            settings=(f"discover.batch_size={batch}",),
-        )
-        for batch in (26, 51)
+    "two-step-as-released": Planned(
+        "tries/cifar100-two-as-released", *TWO, settings=(*RELEASED, "discover.epochs=400")
     ),
-    "sweep-two": tried("cifar100-two", "cifar100", "80-10-10", SWEEP_TWO),
+    "two-step-separate-views": Planned("tries/cifar100-two-separate-views", *TWO, settings=("views=separate",)),
+    "two-step-long-stage-one": Planned("tries/cifar100-two-200-epochs-first", *TWO, settings=("fit.epochs=200",)),
+    "two-step-fp32": Planned("tries/cifar100-two-fp32", *TWO, settings=("precision=fp32",)),
+    "ncl-only-stage4": Planned(
+        "tries/cifar10-ncl-only-stage4", "cifar10", "5-5", method="ncl", settings=(ONLY_STAGE4,)
+    ),
 }
 
 
+def planned(text: str) -> Iterator[Planned]:
+    """The runs that ``cifar100/80-20/frost/0-2`` or the name of a try stands for.
+
+    >>> [run.name for run in planned("cifar10/5-5/frost/1-2")]
+    ['cifar10-5-5/frost-seed1', 'cifar10-5-5/frost-seed2']
+    """
+    if text in TRIES:
+        yield TRIES[text]
+        return
+    try:
+        dataset, split, method, seeds = text.split("/")
+        first, _, last = seeds.partition("-")
+        numbers = range(int(first), int(last or first) + 1)
+    except ValueError:
+        sys.exit(f"'{text}' is neither of the form cifar100/80-20/frost/0-2 nor one of {', '.join(TRIES)}")
+    for seed in numbers:
+        yield Planned(run_name(dataset, split, method, seed), dataset, split, seed, method)
+
+
 def summary(plan: list[Planned], out: Path) -> str:
-    lines = [f"{'run':44}{'stage one':>10}{'Old':>7}{'New':>7}{'All':>7}{'novel':>14}{'s':>7}"]
+    lines = [f"{'run':44}{'stage one':>10}{'Old':>7}{'New':>15}{'All':>7}{'novel heads':>15}{'s':>7}"]
     for run in plan:
         content = run.metrics(out)
         if content is None:
             continue
         for step in content["steps"]:
-            joint, novel = step["joint"], " / ".join(f"{value:.1f}" for value in step["new_by_step_novel"])
-            scores = "".join(f"{joint[key]:>7.1f}" for key in ("old", "new", "all"))
-            seconds = content["seconds"]["total"]
-            lines.append(f"{run.name:44}{content['stage_one']:>10.1f}{scores}{novel:>14}{seconds:>7.0f}")
+            new, novel = (
+                " / ".join(f"{value:.1f}" for value in step[f"new_by_step_{key}"]) for key in ("joint", "novel")
+            )
+            seconds, joint = content["seconds"]["total"], step["joint"]
+            scores = f"{content['stage_one']:>10.1f}{joint['old']:>7.1f}{new:>15}{joint['all']:>7.1f}{novel:>15}"
+            lines.append(f"{run.name:44}{scores}{seconds:>7.0f}")
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="+", choices=SETS)
+    parser.add_argument("runs", nargs="+", metavar="RUN")
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--jobs", type=int, default=2)
@@ -100,7 +97,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     if args.jobs < 1:
         parser.error(f"--jobs must be above 0, not {args.jobs}")
-    plan = list(dict.fromkeys(run for name in args.sets for run in SETS[name]))
+    plan = list(dict.fromkeys(run for text in args.runs for run in planned(text)))
 
     def said(run: Planned, what: str) -> None:
         print(f"{run.name}: {what}", flush=True)

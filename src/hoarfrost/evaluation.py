@@ -78,6 +78,9 @@ def score_step(outputs: Outputs, true: Ids, assignment: Assignment) -> dict[str,
     original = metrics.original_rt_scores(
         outputs.joint[:, :known].argmax(axis=1), outputs.novel[-1].argmax(axis=1), predicted, by_cluster, known
     )
+    # ResTune's code matches old classes and predictions too, on the test images.
+    old = by_cluster < known
+    old_matched = metrics.clustering_accuracy(outputs.joint[old, :known].argmax(axis=1), by_cluster[old], known)
     # Deviation: the joint head alone decides. The public code's evaluator takes the joint and the novel head side by
     # side: where the novel head wins it counts an error, for which any wrong id will do.
     beside = np.concatenate([outputs.joint, outputs.novel[-1]], axis=1).argmax(axis=1)
@@ -96,7 +99,7 @@ def score_step(outputs: Outputs, true: Ids, assignment: Assignment) -> dict[str,
         "calibrated": None if calibrated is None else scored(best(calibrated)),
         "new_by_step_joint": [rounded(value) for value in by_joint],
         "new_by_step_novel": [rounded(value) for value in novel_head_accuracies(outputs, true, assignment)],
-        "original_rt": percentages(original),
+        "original_rt": {**percentages(original), "old_matched": rounded(old_matched)},
         "joint_and_novel": scored(beside) if outputs.by_joint else None,
         "confusion": metrics.sparse_rows(metrics.confusion_matrix(predicted, by_cluster, classes)),
     }

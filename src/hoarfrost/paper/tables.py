@@ -131,6 +131,11 @@ def named(variant: str, settings: Sequence[str]) -> list[str]:
     return [*([] if variant == "code" else [variant]), *(file_name(setting) for setting in settings)]
 
 
+def run_name(dataset: str, split: str, method: str, seed: int, other: Sequence[str] = ()) -> str:
+    """A run's place below the folder of all runs; ``other`` is what makes it differ from the usual one."""
+    return f"{dataset}-{split}/{'-'.join([method, *other, f'seed{seed}'])}"
+
+
 def planned(
     table: Table,
     datasets: Sequence[str],
@@ -153,7 +158,7 @@ def planned(
             for _, method in table.rows:
                 short, fit = shortened(recipe.config(get_method(method), seed), usual, epochs)
                 shorter = [] if epochs is None else [f"epochs{epochs}"]
-                name = f"{dataset}-{split}/{'-'.join([method, *other, *shorter, f'seed{seed}'])}"
+                name = run_name(dataset, split, method, seed, [*other, *shorter])
                 runs.append(
                     Planned(name, dataset, split, seed, method, variant, tuple(settings), epochs=short, fit_epochs=fit)
                 )
