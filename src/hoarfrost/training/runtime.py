@@ -59,7 +59,7 @@ def memory_of(name: str) -> int | None:
 def driver_version() -> str | None:
     """Of NVIDIA's driver, where the system says it."""
     path = Path("/proc/driver/nvidia/version")
-    found = re.search(r"Module\D*?(\d+(?:\.\d+)+)", path.read_text()) if path.is_file() else None
+    found = re.search(r"(\d+(?:\.\d+)+)", path.read_text()) if path.is_file() else None
     return None if found is None else found[1]
 
 
