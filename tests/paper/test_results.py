@@ -111,19 +111,50 @@ def test_runs_of_different_settings_are_not_averaged(tmp_path: Path, capsys: pyt
     assert "b and a are not of one kind: discover.batch_size is 64 there and 128 now" in capsys.readouterr().err
 
 
-def test_runs_of_other_images_or_of_one_seed_are_not_averaged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_of_other_images_are_not_averaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, "a", kept(0, old=70.0))
-    again = kept(0, old=71.0)
-    write(tmp_path, "b", again)
-    assert main(["page", "--results", str(tmp_path)]) == 2
-    assert "b has a seed that another run of its kind has" in capsys.readouterr().err
-    again["seed"] = again["config"]["learner"]["seed"] = 1
+    again = kept(1, old=71.0)
     again["config"]["class_order"] = "seeded"
     write(tmp_path, "b", again)
     assert main(["page", "--results", str(tmp_path)]) == 2
     assert "b and a are not of one kind" in capsys.readouterr().err
+
+
+def computed(**changes: object) -> list[dict[str, object]]:
+    """How both stages were computed, as ``trained`` in metrics.json has it."""
+    stage = {"networks": "bf16", "heads": "fp32", "tf32": False, "compiled": True, "torch": "2.11", "driver": "580.1"}
+    return [stage, {**stage, **changes}]
+
+
+@pytest.mark.parametrize("change", [{"tf32": True}, {"networks": "fp32"}, {"heads": "bf16"}, None])
+def test_runs_that_were_not_computed_alike_are_not_averaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, object] | None
+) -> None:
+    write(tmp_path, "a", {**kept(0, old=70.0), "trained": computed()})
+    other = {} if change is None else {"trained": computed(**change)}
+    write(tmp_path, "b", {**kept(1, old=72.0), **other})
+    assert main(["page", "--results", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "b and a were not computed alike" in said
+    assert all(f"{key} {value}" in said for key, value in (change or {"not": "recorded"}).items())
+    assert "no mean is taken over both" in said
+    write(tmp_path, "b", {**kept(1, old=72.0), "trained": computed()})
+    assert main(["page", "--results", str(tmp_path)]) == 0
+    assert "| 0, 1 | 92.0 ± 0.0 | 71.0 ± 1.4 |" in capsys.readouterr().out
+
+
+def test_a_second_run_of_the_same_settings_and_seed_is_kept_beside_the_first(tmp_path: Path) -> None:
+    for name, old in (("one", 70.0), ("two", 73.0)):
+        content = kept(3, old=old)
+        for file, part in (("config", content.pop("config")), ("metrics", content)):
+            write(tmp_path / name, file, part)
+    to = ["--to", str(tmp_path / "results")]
+    for name in ("one", "two", "one", "two"):
+        assert main(["keep", str(tmp_path / name), *to]) == 0
+    results = read_results(tmp_path / "results")
+    assert [result.name for result in results] == ["cifar10-5-5-frost-seed3", "cifar10-5-5-frost-seed3-2"]
+    assert [result.content["steps"][0]["joint"]["old"] for result in results] == [70.0, 73.0]
+    assert "| cifar10 5-5, frost | 3, 3 | 92.0 ± 0.0 | 71.5 ± 2.1 |" in make_page(tmp_path / "results")
 
 
 @pytest.mark.parametrize("content", [{}, {"steps": []}, {**kept(0, old=1.0), "config": {}}])

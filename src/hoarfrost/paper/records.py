@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -36,17 +36,56 @@ class Result:
         return {key: value for key, value in settings.items() if key != "seed"}
 
 
+ARITHMETIC = ("networks", "heads", "tf32")
+"""of a stage's record in ``trained``: what decides how exactly numbers are computed"""
+
+AROUND = ("compiled", "torch", "driver")
+"""what may change the last digits, and so the course of a training, but not what is computed"""
+
+
+def numerics(content: Mapping[str, Any], names: Iterable[str] = (*ARITHMETIC, *AROUND)) -> tuple[str, ...]:
+    """How a run's stages were computed, each way once, in words.
+
+    >>> numerics({"trained": [{"networks": "bf16", "tf32": False}] * 2}, ["networks", "tf32"])
+    ('networks bf16, tf32 False',)
+    """
+    stages = content.get("trained") or [None]
+    said = ["not recorded" if stage is None else ", ".join(f"{n} {stage.get(n)}" for n in names) for stage in stages]
+    return tuple(dict.fromkeys(said))
+
+
+def check_numerics(runs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuses to take the mean over runs, by their names, that were not computed with the same precision."""
+    ways: dict[tuple[str, ...], str] = {}
+    for name, content in runs.items():
+        ways.setdefault(numerics(content, ARITHMETIC), name)
+    if len(ways) > 1:
+        (one, first), (other, second) = list(ways.items())[:2]
+        raise InputError(
+            f"{second} and {first} were not computed alike ({'; '.join(other)} and {'; '.join(one)}): no mean is taken "
+            "over both; remove one of them"
+        )
+
+
 def collect(run: Path, to: Path, name: str | None = None) -> Path:
-    """Keeps a finished run folder's figures as ``to/NAME.json``."""
+    """Keeps a finished run folder's figures as ``to/NAME.json``, those of ``--variant paper`` in ``to/paper``.
+
+    A run that was kept already stays as it is; another one of the same settings and seed is kept beside it, as
+    ``NAME-2.json``, and both count.
+    """
     metrics = store.read_json(run / "metrics.json", "finished run folder")
     content = checked({**metrics, "config": store.read_json(run / "config.json", "run folder")}, run)
     if name is None:
         name = "-".join([metrics["dataset"], metrics["split"], metrics["method"], f"seed{metrics['seed']}"])
-    path = to / f"{name}.json"
-    there = Result(name, store.read_json(path, "folder of results")) if path.exists() else None
-    new = Result(name, content)
-    if there is not None and (there.settings, there.content["seed"]) != (new.settings, content["seed"]):
-        raise InputError(f"{path} is of another run than {run}: remove it, or use --folder-names or another --to")
+        to = to / "paper" if metrics.get("variant") == "paper" else to
+    new, count, path = Result(name, content), 1, to / f"{name}.json"
+    while path.exists():
+        there = Result(name, store.read_json(path, "folder of results"))
+        if there.content == content:
+            return path
+        if (there.settings, there.content["seed"]) != (new.settings, content["seed"]):
+            raise InputError(f"{path} is of another run than {run}: remove it, or use --folder-names or another --to")
+        path = to / f"{name}-{(count := count + 1)}.json"
     to.mkdir(parents=True, exist_ok=True)
     store.write_json(path, content)
     return path
@@ -71,15 +110,18 @@ def read_results(folder: Path) -> list[Result]:
 
 
 def grouped(results: list[Result]) -> dict[tuple[str, str, str], list[Result]]:
-    """Results that differ in nothing but their seeds, together; refuses a group with different settings."""
+    """Results that differ in nothing but their seeds, together; refuses a group with different settings or numerics.
+
+    One seed may come several times: on a GPU the same settings and seed do not give the same weights.
+    """
     groups: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
         group = groups.setdefault(result.group, [])
         if group and (found := store.differences(group[0].settings, result.settings)):
             raise InputError(f"{result.name} and {group[0].name} are not of one kind: {found[0]}; remove one of them")
-        if any(result.content["seed"] == other.content["seed"] for other in group):
-            raise InputError(f"{result.name} has a seed that another run of its kind has: remove one of them")
         group.append(result)
+    for group in groups.values():
+        check_numerics({result.name: result.content for result in group})
     return groups
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from hoarfrost.errors import unknown
 from hoarfrost.methods import get_method
 from hoarfrost.paper.plan import Planned, shortened
-from hoarfrost.paper.records import published_average, published_row
+from hoarfrost.paper.records import check_numerics, numerics, published_average, published_row
 from hoarfrost.paper.text import file_name, markdown, slashed, spread
 from hoarfrost.recipes import get_recipe
 
@@ -187,6 +187,8 @@ class Line:
     cells: tuple[Cell, ...]
     note: str | None = None
     """what is odd about it as published"""
+    numerics: tuple[str, ...] = ()
+    """how its runs were computed, each way once"""
 
 
 def lines(
@@ -202,7 +204,9 @@ def lines(
             paper = published_row(dataset, split, method, name)
             cells = tuple(_cells(table, metrics, None if paper is None else paper["steps"], split.count("-")))
             seeds, note = tuple(content["seed"] for content in metrics), (paper or {}).get("note")
-            made.append(Line(dataset, split, label, method, seeds, cells, note))
+            check_numerics({f"{dataset} {split}, {method}, seed {content['seed']}": content for content in metrics})
+            ways = tuple(dict.fromkeys(way for content in metrics for way in numerics(content)))
+            made.append(Line(dataset, split, label, method, seeds, cells, note, ways))
     if table.shape == "one" and set(datasets) == set(table.printed):
         made += [_average(name, label, method, made) for label, method in table.rows]
     return made
@@ -216,11 +220,17 @@ def _average(name: str, label: str, method: str, made: Sequence[Line]) -> Line:
     cells = []
     for metric in ("Old", "New", "All"):
         found = [(line, next(cell for cell in line.cells if cell.metric == metric)) for line in rows]
-        each = [[cell.ours[line.seeds.index(seed)] for line, cell in found] for seed in seeds]
-        ours = tuple(mean(value for value in values if value is not None) for values in each)
+        each = [[_of_seed(line, cell, seed) for line, cell in found] for seed in seeds]
+        ours = tuple(mean(value for values in every for value in values) for every in each)
         cells.append(Cell(metric, ours, None if paper is None else paper[metric.lower()]))
     note = (paper or {}).get("note")
     return Line("average", "of all data sets", label, method, tuple(seeds), tuple(cells), note)
+
+
+def _of_seed(line: Line, cell: Cell, seed: int) -> list[float]:
+    """The figure of a seed: of several runs their mean; nothing where there is none."""
+    values = [value for own, value in zip(line.seeds, cell.ours, strict=True) if own == seed and value is not None]
+    return [mean(values)] if values else []
 
 
 def _cells(
@@ -296,8 +306,15 @@ def by_dataset(lines_: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
 
 
 def notes(lines_: Sequence[Line]) -> list[str]:
-    """What is odd about the published numbers of one data set."""
-    return [f"Published, {line.label}: {line.note}" for line in lines_ if line.note is not None]
+    """What is odd about the published numbers of one data set; and how ours were computed, if not all alike."""
+    odd = [f"Published, {line.label}: {line.note}" for line in lines_ if line.note is not None]
+    ways: dict[str, list[str]] = {}
+    for line in lines_:
+        for way in line.numerics:
+            ways.setdefault(way, []).append(line.label)
+    if len(ways) > 1:
+        odd += [f"Not all rows were computed alike: {'; '.join(labels)}: {way}" for way, labels in ways.items()]
+    return odd
 
 
 def as_markdown(name: str, lines_: Sequence[Line]) -> str:
