@@ -59,7 +59,8 @@ def begun(name: str) -> Learner:
 
 
 def scenario_for(name: str, digits: tuple[ImageSet, ImageSet]) -> Scenario:
-    return build_scenario(*digits, split="4-3-3", supervised=METHODS[name].supervised)
+    method = METHODS[name]
+    return build_scenario(*digits, split="4-3-3", supervised=method.supervised, labelled_images=method.labelled_images)
 
 
 @pytest.fixture(scope="module", params=METHODS)

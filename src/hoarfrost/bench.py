@@ -145,7 +145,7 @@ def measure(
     ``began`` is the ``time.perf_counter()`` at which start-up began, if that was earlier.
     """
     imported = time.perf_counter()
-    if not config.method.active or config.method.supervised:
+    if not config.method.active or config.method.supervised or config.method.labelled_images:
         raise InputError(f"the method '{config.method.name}' has no discovery that could be measured: choose another")
     began = imported if began is None else began
     config = replace(config, image_size=size, mean=(0.5,) * channels, std=(0.25,) * channels)
@@ -248,7 +248,9 @@ def stage_flop(config: Config, load: Load, *, size: int, stage: int) -> float:
         statistics = ClassStatistics(means, means, torch.zeros(load.known, dtype=torch.long))
         start = torch.full((2, load.novel), 1 / load.novel)
         teacher.requires_grad_(False)
-        objective = discovery_objective(student, teacher, statistics, terms, images=2, device=cpu, start=start)
+        objective = discovery_objective(
+            student, teacher, statistics, terms, images=2, labelled=2, device=cpu, start=start
+        )
     else:
         objective = Objective(student, terms=terms)
     objective.set_epoch(0)
@@ -256,7 +258,9 @@ def stage_flop(config: Config, load: Load, *, size: int, stage: int) -> float:
     images = torch.rand(2 * objective.views, channels, size, size)
     with FlopCounterMode(display=False) as counter:
         replayed = objective.draw(torch.Generator())
-        loss, _, _ = objective(images, None if stage else torch.zeros(2, dtype=torch.int64), replayed, torch.arange(2))
+        new = 1 if objective.mixes else 2  # where labelled images are mixed in, one of the two is labelled
+        labels = torch.zeros(1 if stage else 2, dtype=torch.int64) if objective.mixes or not stage else None
+        loss, _, _ = objective(images, labels, replayed, torch.arange(new))
         loss.backward()
     return float(counter.get_total_flops()) / 2 * load.images
 

@@ -146,6 +146,8 @@ class Method:
     """how a step's novel head begins"""
     supervised: bool = False
     """an upper bound: every step learns all classes so far anew, from labels"""
+    labelled_images: bool = False
+    """a reference: every discovery step sees the labelled images of stage one again, with their labels"""
 
     def __post_init__(self) -> None:
         by_clusters = self.start == "k-means"
@@ -159,6 +161,10 @@ class Method:
             require(
                 "targets" not in needs or (by_clusters and self.design.novel == "centres"),
                 f"{name} needs method.start=k-means and method.design.novel=centres",
+            )
+            require(
+                "labelled images" not in needs or self.labelled_images,
+                f"{name} needs labelled images, and those are gone: --method ncl-labelled sees them again",
             )
             require("auxiliary" not in needs or self.design.residual, f"{name} needs method.design.residual=true")
             require(
@@ -255,7 +261,7 @@ def filled(content: Any) -> Any:
 
 def override(config: Config, changes: Mapping[str, Any]) -> Config:
     """A copy of the configuration with dotted keys changed: ``{"discover.epochs": 3}``."""
-    for key in ("method", "method.name", "method.supervised"):
+    for key in ("method", "method.name", "method.supervised", "method.labelled_images"):
         if key in changes:
             raise InputError(f"{key} belongs to the preset: choose another one with --method")
     if any(key.startswith("method.course") for key in changes):

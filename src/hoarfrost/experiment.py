@@ -253,6 +253,7 @@ def run(
         order=config.class_order,
         seed=learner_config.seed,
         supervised=learner_config.method.supervised,
+        labelled_images=learner_config.method.labelled_images,
     )
     for step in scenario.steps[1:]:
         check_novel(step.novel, len(step.images))

@@ -12,7 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from hoarfrost.losses.functional import sharpened, unit_rows
-from hoarfrost.losses.terms import MIXES, ClusterConsistency, Clustering, Contrast, LossInputs, Replay, Term
+from hoarfrost.losses.terms import (
+    MIXES,
+    ClusterConsistency,
+    Clustering,
+    Contrast,
+    LabelledContrast,
+    LossInputs,
+    Replay,
+    Term,
+    present,
+)
 
 
 @dataclass(frozen=True)
@@ -224,15 +234,48 @@ class Queue(Memory):
 
     def note(self, rows: Tensor, noticed: Tensor) -> None:
         """The oldest make room."""
-        size = len(self.features)
-        newest = noticed[-size:]
-        places = (self.position + torch.arange(len(newest), device=newest.device)) % size
-        self.features.index_copy_(0, places, newest)
-        self.position.add_(len(newest)).remainder_(size)
+        newest = noticed[-len(self.features) :]
+        self.features.index_copy_(0, self.places(len(newest)), newest)
+        self.position.add_(len(newest)).remainder_(len(self.features))
+
+    def places(self, count: int) -> Tensor:
+        """Where the next so many go."""
+        return (self.position + torch.arange(count, device=self.position.device)) % len(self.features)
 
 
-def memories(terms: Sequence[Term], *, images: int, novel: int, width: int, start: Tensor | None) -> list[Memory]:
-    """What these terms need; ``start`` are the first probabilities of all images, (N, n), for clustering."""
+class LabelledQueue(Queue):
+    """The features of the latest labelled images, each of length 1, and their class ids."""
+
+    labels: Tensor
+
+    def __init__(self, size: int, width: int) -> None:
+        super().__init__(size, width)
+        self.register_buffer("labels", torch.full((size,), -1))
+
+    def given(self, rows: Tensor) -> dict[str, Tensor]:
+        """All of them."""
+        return {"labelled_queue": self.features, "labelled_queue_labels": self.labels}
+
+    def noticed(self, inputs: LossInputs) -> Tensor:
+        """The features of the first view and, in a last column, the class ids."""
+        part = inputs.labelled_images()
+        labels = present(part.labels, "labels").to(part.features.dtype)
+        return torch.cat([unit_rows(part.features.detach()), labels[:, None]], dim=1)
+
+    def note(self, rows: Tensor, noticed: Tensor) -> None:
+        """The oldest make room."""
+        newest = noticed[-len(self.labels) :, -1]
+        self.labels.index_copy_(0, self.places(len(newest)), newest.long())
+        super().note(rows, noticed[:, :-1])
+
+
+def memories(
+    terms: Sequence[Term], *, images: int, novel: int, width: int, start: Tensor | None, labelled: int = 0
+) -> list[Memory]:
+    """What these terms need; ``start`` are the first probabilities of all images, (N, n), for clustering.
+
+    ``labelled`` images are mixed in.
+    """
     found: list[Memory] = []
     for term in terms:
         if isinstance(term, Clustering) and start is not None:
@@ -242,6 +285,8 @@ def memories(terms: Sequence[Term], *, images: int, novel: int, width: int, star
         if isinstance(term, Contrast):
             # Never more than there are images: an epoch fills it, and nothing drawn at random is left.
             found.append(Queue(min(term.size, images), width))
+        if isinstance(term, LabelledContrast):
+            found.append(LabelledQueue(min(term.size, labelled), width))
     return found
 
 

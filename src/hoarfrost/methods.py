@@ -14,7 +14,10 @@ from hoarfrost.losses.terms import (
     CrossEntropy,
     ExtremePairs,
     FeatureDistillation,
+    LabelledContrast,
+    LabelledCrossEntropy,
     LogitDistillation,
+    OldHeadConsistency,
     OldHeadDistillation,
     Pairwise,
     Replay,
@@ -62,6 +65,20 @@ NCL = Method(
         Replay(weight=0.0, over="labelled"),  # with a weight it draws what hard negatives are mixed with
     ),
     design=Design(readout="logits"),
+)
+
+# A reference: NCL's own script has these losses on labelled images, which are gone in class-iNCD.
+NCL_LABELLED = replace(
+    NCL,
+    name="ncl-labelled",
+    summary="reference: NCL that sees the labelled images again, with its losses on them",
+    terms=(
+        *NCL.terms,
+        OldHeadConsistency(weight=5.0, ramp=50),
+        LabelledCrossEntropy(weight=1.0),
+        LabelledContrast(weight=0.1),
+    ),
+    labelled_images=True,
 )
 
 RESTUNE = Method(
@@ -160,6 +177,7 @@ METHODS: dict[str, Method] = {
         AUTONOVEL,
         RESTUNE,
         NCL,
+        NCL_LABELLED,
         *DTC,
         with_logit_distillation("softmax", replay=False),
         with_logit_distillation("presoftmax", replay=False),

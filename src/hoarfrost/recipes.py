@@ -68,6 +68,7 @@ def term_values(*, beta: float, gamma: float, ramp: int, per_class: int, update:
     """The numbers in which the methods' runs differ between data sets."""
     return {
         "consistency": {"weight": gamma, "ramp": ramp},
+        "old-head-consistency": {"weight": gamma, "ramp": ramp},
         "self-training": {"weight": beta, "ramp": ramp},
         "replay": {"per_class": per_class},
         "clustering": {"update": update},

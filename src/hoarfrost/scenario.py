@@ -1,7 +1,7 @@
 """A data set as a sequence of steps: labelled classes first, then images of new classes without their labels.
 
-A ``Step`` is all that training gets. From step 1 on it has no labels and no image of an earlier class; the truth is
-kept apart, for evaluation.
+A ``Step`` is all that training gets. From step 1 on it has no labels and no image of an earlier class, unless made for
+a reference; the truth is kept apart, for evaluation.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class Step:
     """classes before this step"""
     novel: int
     """classes that this step brings"""
+    labelled: ImageSet | None = None
+    """the labelled images of step 0 again, from step 1 on; only for a reference that is built on them"""
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,12 @@ def build_scenario(
     order: Literal["natural", "seeded"] = "natural",
     seed: int = 0,
     supervised: bool = False,
+    labelled_images: bool = False,
 ) -> Scenario:
     """Cuts labelled train and test images into steps. Class ids follow the order of learning.
 
-    With ``supervised``, for an upper bound alone, every step has all images up to it, with their labels.
+    With ``supervised``, for an upper bound alone, every step has all images up to it, with their labels. With
+    ``labelled_images``, for a reference alone, later steps have the images of step 0 with their labels too.
     """
     if train.labels is None or test.labels is None:
         raise InputError("a scenario is made from labelled images")
@@ -104,7 +108,8 @@ def build_scenario(
     position[learned] = np.arange(len(learned))
     train_ids, test_ids = position[train.labels], position[test.labels]
     names = tuple(train.class_names[index] for index in learned)
-    steps, truths = [], []
+    steps: list[Step] = []
+    truths: list[Truth] = []
     for index, size in enumerate(sizes):
         known = sum(sizes[:index])
         chosen = np.flatnonzero((train_ids >= (0 if supervised else known)) & (train_ids < known + size))
@@ -115,7 +120,8 @@ def build_scenario(
             labelled = labelled.take(labelled.canonical_order())
         assert labelled.labels is not None
         images = labelled if index == 0 or supervised else replace(labelled.without_labels(), paths=None)
-        steps.append(Step(index, images, known, size))
+        again = steps[0].images if index > 0 and labelled_images else None
+        steps.append(Step(index, images, known, size, again))
         tested = replace(test.take(seen), labels=test_ids[seen], class_names=names[: known + size])
         truths.append(Truth(labelled.labels, tested))
     return Scenario(tuple(steps), tuple(truths), names)

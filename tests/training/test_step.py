@@ -35,6 +35,8 @@ from hoarfrost.training.step import Pass, Rounded, Stepper, descend, take_for_no
 
 CPU = torch.device("cpu")
 IMAGES = 20
+LABELLED = 30
+"""images of stage one, for a method that mixes them in"""
 TRAINED = [name for name, method in METHODS.items() if method.active and not method.supervised]
 
 
@@ -50,6 +52,7 @@ def objective_of(method: str, *, together: bool = True) -> Objective:
         ClassStatistics.of(torch.rand(30, 64), torch.arange(30) % 3, 3),
         terms,
         images=IMAGES,
+        labelled=LABELLED,
         device=CPU,
         start=torch.rand(IMAGES, 2).softmax(dim=1),
         views_together=together,
@@ -60,7 +63,12 @@ def objective_of(method: str, *, together: bool = True) -> Objective:
 
 
 def source_for(objective: Objective, augment: Augment | None = None) -> ImageSource:
-    pixels = np.random.default_rng(0).integers(0, 256, (IMAGES, 12, 12, 3), dtype=np.uint8)
+    # Seeds with which no feature is so near to 0 that rounding decides on its gradient.
+    pixels, others = (
+        np.random.default_rng(seed).integers(0, 256, (count, 12, 12, 3), dtype=np.uint8)
+        for seed, count in ((0, IMAGES), (1, LABELLED))
+    )
+    labelled = ImageSet(others, np.arange(LABELLED) % 3, tuple("abc"))
     return ImageSource(
         ImageSet(pixels),
         augment=augment or Crop(pad=2),
@@ -68,6 +76,7 @@ def source_for(objective: Objective, augment: Augment | None = None) -> ImageSou
         batch_size=8,
         normaliser=Normaliser((0.5,) * 3, (0.2,) * 3, CPU),
         device=CPU,
+        mixed_in=labelled if objective.mixes else None,
     )
 
 
@@ -108,7 +117,7 @@ def without_code(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
     return compile_fx(graph, inputs, inner_compile=as_it_is)
 
 
-@pytest.mark.parametrize("method", ["frost", "ncl", "dtc-te", "restune"])
+@pytest.mark.parametrize("method", ["frost", "ncl", "ncl-labelled", "dtc-te", "restune"])
 def test_a_compiled_step_learns_from_memories_as_they_were_before_it(method: str) -> None:
     def learned(backend: Callable[..., Any] | None) -> dict[str, Tensor]:
         objective = objective_of(method)

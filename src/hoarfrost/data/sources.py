@@ -33,7 +33,7 @@ class Batch:
     images: Tensor
     """(views x B, C, H, W), normalised; where several processes share a batch, this one's part of it"""
     labels: Tensor | None
-    """(B,) class ids, of the whole batch; only in stage one"""
+    """class ids, of the whole batch: (B,) in stage one; of mixed batches (M,), of the labelled images alone"""
 
 
 class Normaliser:
@@ -186,14 +186,16 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-Picked = tuple[Tensor, Tensor]
-"""the indices of the whole batch, and the pick of this process's part"""
+Picked = tuple[Tensor, ...]
+"""the indices of the whole batch, and the pick of this process's part; where labelled images are mixed in, then the
+same two of those"""
 
 
 class ImageSource:
     """Shuffled batches of one size.
 
-    Every image comes at least once an epoch: the last batch is filled up from the first.
+    Every image comes at least once an epoch: the last batch is filled up from the first. Images that are ``mixed_in``,
+    with labels, come in an order of their own, in every batch as many as keep the proportion of the two.
     """
 
     def __init__(
@@ -206,6 +208,7 @@ class ImageSource:
         normaliser: Normaliser,
         device: torch.device,
         share: Share = WHOLE,
+        mixed_in: ImageSet | None = None,
     ) -> None:
         self.store = place_pixels(images.images, device)
         labels = images.labels
@@ -215,17 +218,35 @@ class ImageSource:
         check_enough(len(images), share.processes)
         self.batch_size -= self.batch_size % share.processes
         self.share = share
+        self.mixed_in: ImageSource | None = None
+        if mixed_in is not None:
+            # Deviation: a fixed number of both, where the sources draw from all images alike; one size suits compilers.
+            each = self.batch_size * len(mixed_in) / len(images) / share.processes
+            self.mixed_in = ImageSource(
+                mixed_in,
+                augment=augment,
+                views=views,
+                batch_size=max(1, round(each)) * share.processes,
+                normaliser=normaliser,
+                device=device,
+                share=share,
+            )
 
     def __len__(self) -> int:
         return -(-len(self.store) // self.batch_size)
 
-    def picks(self, generator: torch.Generator) -> Iterator[Picked]:
-        """What comes in an epoch, batch by batch, in an order drawn from ``generator``."""
+    def picks(self, generator: torch.Generator, batches: int | None = None) -> Iterator[Picked]:
+        """What comes in an epoch, batch by batch, in an order drawn from ``generator``; of another length if asked."""
         order = torch.randperm(len(self.store), generator=generator, device=self.device)
         # Deviation: the sources have a smaller last batch; one size suits batch statistics, pairs and compilers.
-        order = torch.cat([order, order[: len(self) * self.batch_size - len(order)]])
-        batches = list(torch.split(order, self.batch_size))
-        return zip(batches, self.store.picks([self.share.of(rows) for rows in batches]), strict=True)
+        count = (len(self) if batches is None else batches) * self.batch_size
+        order = order.repeat(-(-count // len(order)))[:count]
+        rows = list(torch.split(order, self.batch_size))
+        own = zip(rows, self.store.picks([self.share.of(part) for part in rows]), strict=True)
+        if self.mixed_in is None:
+            return own
+        others = self.mixed_in.picks(generator, len(rows))
+        return ((*picked, *other) for picked, other in zip(own, others, strict=True))
 
     def draw(self, generator: torch.Generator) -> tuple[Tensor, ...]:
         """The random numbers of a batch, for every view of this process's images.
@@ -233,12 +254,20 @@ class ImageSource:
         Every process draws those of the whole batch, so that the images do not depend on how many processes there are.
         """
         drawn = self.augment.draw(self.views * self.batch_size, generator)
-        if self.share.processes == 1:
-            return drawn
-        return tuple(torch.cat([self.share.of(view) for view in numbers.chunk(self.views)]) for numbers in drawn)
+        if self.share.processes > 1:
+            drawn = tuple(torch.cat([self.share.of(view) for view in numbers.chunk(self.views)]) for numbers in drawn)
+        return drawn if self.mixed_in is None else (*drawn, *self.mixed_in.draw(generator))
 
     def batch(self, picked: Picked, drawn: tuple[Tensor, ...]) -> Batch:
-        """A pure function of the picked images and the numbers."""
+        """A pure function of the picked images and the numbers; those that are mixed in come last in each view."""
+        if self.mixed_in is not None:
+            half = len(drawn) // 2
+            own, other = self._batch(picked[:2], drawn[:half]), self.mixed_in.batch(picked[2:], drawn[half:])
+            views = zip(own.images.chunk(self.views), other.images.chunk(self.views), strict=True)
+            return Batch(torch.cat([part for view in views for part in view]), other.labels)
+        return self._batch(picked, drawn)
+
+    def _batch(self, picked: Picked, drawn: tuple[Tensor, ...]) -> Batch:
         rows, pick = picked
         pixels = self.store.pixels(pick)
         images = self.augment.apply(pixels.repeat(self.views, 1, 1, 1) if self.views > 1 else pixels, *drawn)

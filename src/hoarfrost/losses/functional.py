@@ -106,6 +106,21 @@ def neighbour_contrast(
     return -(target * logits.log_softmax(dim=1)[:, : target.shape[1]]).sum(dim=1).mean()
 
 
+def labelled_contrast(
+    query: Tensor, key: Tensor, queue: Tensor, *, labels: Tensor, queue_labels: Tensor, temperature: float
+) -> Tensor:
+    """The labelled contrastive loss of NCL: an image is like its second view, and like those of its class in the queue.
+
+    Of the similarities to its key and to the queue, ``(B, 1 + K)``, the key's and those of the image's class share the
+    target evenly. ``labels`` are ``(B,)``, ``queue_labels`` ``(K,)``. All features have length 1.
+    """
+    logits = torch.cat([(query * key).sum(dim=1, keepdim=True), query @ queue.T], dim=1) / temperature
+    same = labels[:, None] == queue_labels
+    alike = torch.cat([torch.ones_like(same[:, :1]), same], dim=1).to(logits.dtype)
+    target = alike / alike.sum(dim=1, keepdim=True)
+    return -(target * logits.log_softmax(dim=1)).sum(dim=1).mean()
+
+
 def hard_negatives(query: Tensor, queue: Tensor, labelled: Tensor, *, mixed: int, kept: int) -> Tensor:
     """NCL's generated negatives, ``(B, kept, D)``: of mixtures of negatives in the queue and labelled features, those
     that are most like the query.

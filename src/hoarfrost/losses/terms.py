@@ -10,12 +10,24 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
+import torch
 from torch import Tensor
 
 from hoarfrost.errors import require
 from hoarfrost.losses import functional as F
 
-Need = Literal["second view", "teacher", "replay", "old head", "targets", "ensemble", "queue", "auxiliary"]
+Need = Literal[
+    "second view",
+    "joint second view",
+    "teacher",
+    "replay",
+    "old head",
+    "targets",
+    "ensemble",
+    "queue",
+    "auxiliary",
+    "labelled images",
+]
 Head = Literal["joint", "novel", "auxiliary"]
 
 
@@ -37,8 +49,10 @@ class LossInputs:
     """(B, D), second view"""
     joint: Tensor
     """(B, C) logits of the joint head, first view"""
+    joint_second: Tensor | None = None
+    """(B, C), second view"""
     labels: Tensor | None = None
-    """(B,) class ids; only in stage one"""
+    """(B,) class ids; only of labelled images"""
     novel: Tensor | None = None
     """(B, n) logits of this step's novel head, first view"""
     novel_second: Tensor | None = None
@@ -63,6 +77,25 @@ class LossInputs:
     """(B, n) class probabilities of these images, averaged over earlier epochs"""
     queue: Tensor | None = None
     """(K, D) features of earlier images, of length 1"""
+    labelled_queue: Tensor | None = None
+    """(K, D) features of earlier labelled images, of length 1"""
+    labelled_queue_labels: Tensor | None = None
+    """(K,) their class ids; -1 where no image was yet"""
+    labelled_part: LossInputs | None = None
+    """the same of the labelled images that are mixed in, as a batch of their own; only for a reference"""
+
+    def labelled_images(self) -> LossInputs:
+        """The labelled images, for a term that takes no others."""
+        if self.labelled_part is None:
+            raise RuntimeError("the loss asks for labelled images, which this batch does not have")
+        return self.labelled_part
+
+    def everything(self, name: str) -> Tensor:
+        """A field of the new images and, where some are mixed in, of the labelled ones behind them."""
+        new = present(getattr(self, name), name)
+        if self.labelled_part is None:
+            return new
+        return torch.cat([new, present(getattr(self.labelled_part, name), name)])
 
 
 def present(tensor: Tensor | None, name: str) -> Tensor:
@@ -164,7 +197,7 @@ class Pairwise(Term):
 
 @dataclass(frozen=True, kw_only=True)
 class Consistency(Term):
-    """The novel head says the same of two views of an image, Eq. (7)."""
+    """The novel head says the same of two views of an image, Eq. (7); of labelled ones too, where they are mixed in."""
 
     kind: ClassVar[str] = "consistency"
     trains: ClassVar[frozenset[Head]] = frozenset({"novel"})
@@ -176,8 +209,44 @@ class Consistency(Term):
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """The gradient goes through both views."""
-        first, second = present(inputs.novel, "novel"), present(inputs.novel_second, "novel_second")
+        first, second = inputs.everything("novel"), inputs.everything("novel_second")
         return F.consistency(first.softmax(dim=1), second.softmax(dim=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OldHeadConsistency(Term):
+    """NCL, AutoNovel: the head of the labelled classes says the same of two views of an image, labelled or not."""
+
+    kind: ClassVar[str] = "old-head-consistency"
+    trains: ClassVar[frozenset[Head]] = frozenset({"joint"})
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Both views, and what the joint head says of the second."""
+        return frozenset({"second view", "joint second view"})
+
+    def loss(self, inputs: LossInputs) -> Tensor:
+        """A softmax over the classes of stage one alone; the gradient goes through both views."""
+        first, second = (inputs.everything(name)[:, : inputs.labelled] for name in ("joint", "joint_second"))
+        return F.consistency(first.softmax(dim=1), second.softmax(dim=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledCrossEntropy(Term):
+    """A reference, with labelled images mixed in: the head of the labelled classes goes on learning them."""
+
+    kind: ClassVar[str] = "labelled-cross-entropy"
+    trains: ClassVar[frozenset[Head]] = frozenset({"joint"})
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Labelled images."""
+        return frozenset({"labelled images"})
+
+    def loss(self, inputs: LossInputs) -> Tensor:
+        """First view; the logits of the classes of stage one compete."""
+        part = inputs.labelled_images()
+        return F.cross_entropy(part.joint[:, : inputs.labelled], present(part.labels, "labels"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -408,4 +477,32 @@ class Contrast(Term):
             own=self.own,
             neighbours=max(1, len(queue) // (2 * novel)),
             harder=harder,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledContrast(Term):
+    """NCL, with labelled images mixed in: their features are like those of their class among earlier ones."""
+
+    kind: ClassVar[str] = "labelled-contrast"
+
+    size: int = 2000
+    """of the queue, where there are as many labelled images"""
+    temperature: float = 0.05
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Labelled images in two views, and the queue of earlier ones."""
+        return frozenset({"second view", "labelled images"})
+
+    def loss(self, inputs: LossInputs) -> Tensor:
+        """The gradient goes through the first view."""
+        part = inputs.labelled_images()
+        return F.labelled_contrast(
+            F.unit_rows(part.features),
+            F.unit_rows(present(part.features_second, "features_second").detach()),
+            present(inputs.labelled_queue, "labelled_queue"),
+            labels=present(part.labels, "labels"),
+            queue_labels=present(inputs.labelled_queue_labels, "labelled_queue_labels"),
+            temperature=self.temperature,
         )

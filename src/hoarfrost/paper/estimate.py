@@ -77,7 +77,8 @@ class Estimate:
             return one, 0.0
         found = 0.0
         for step in range(1, len(sizes)):
-            whole = Load(round(sizes[step] * each), sum(sizes[:step]), sizes[step])
+            seen_again = sizes[0] if config.method.labelled_images else 0
+            whole = Load(round((sizes[step] + seen_again) * each), sum(sizes[:step]), sizes[step])
             found += config.discover.epochs * self._seconds(config, whole, size, 1)
         return one, found
 

@@ -92,6 +92,7 @@ TABLES: dict[str, Table] = {
             ("AutoNovel", "autonovel"),
             RESTUNE,
             NCL,
+            ("NCL with labelled images (reference)", "ncl-labelled"),
             DTC,
             FROST,
             ("k-means (reference)", "kmeans"),

@@ -162,11 +162,13 @@ class Learner:
             self._model = replace(self._model, config=config)
 
     def learn(self, step: Step, *, observer: Observer | None = None, checkpoint: Checkpoint | None = None) -> Learner:
-        """Fits step 0 of a scenario, discovers in a later one; the upper bound learns from labels there too."""
+        """Fits step 0 of a scenario, discovers in a later one; references may learn from labels there too."""
         if step.index == 0:
             return self.fit(step.images, observer=observer, checkpoint=checkpoint)
         if self.config.method.supervised:
             return self._fit_again(step, observer=observer, checkpoint=checkpoint)
+        if self.config.method.labelled_images and step.labelled is not None:
+            return self._discover(step.images, step.novel, step.labelled, observer=observer, checkpoint=checkpoint)
         return self.discover(step.images, step.novel, observer=observer, checkpoint=checkpoint)
 
     def fit(
@@ -225,10 +227,26 @@ class Learner:
         self, unlabelled: Images, novel: int, *, observer: Observer | None = None, checkpoint: Checkpoint | None = None
     ) -> Learner:
         """One discovery step: finds ``novel`` new classes in images without labels, and keeps the earlier ones."""
+        method = self.config.method
+        if method.supervised:
+            raise InputError(f"the method '{method.name}' needs the labels of all classes: use hoarfrost run")
+        if method.labelled_images:
+            raise InputError(f"the method '{method.name}' needs the labelled images again: use hoarfrost run")
+        return self._discover(unlabelled, novel, None, observer=observer, checkpoint=checkpoint)
+
+    def _discover(
+        self,
+        unlabelled: Images,
+        novel: int,
+        labelled: ImageSet | None,
+        *,
+        observer: Observer | None,
+        checkpoint: Checkpoint | None,
+    ) -> Learner:
+        """A discovery; a reference sees the ``labelled`` images of stage one again."""
         before, config = self.model, self.config
-        if config.method.supervised:
-            raise InputError(f"the method '{config.method.name}' needs the labels of all classes: use hoarfrost run")
         images = self.prepare(unlabelled).without_labels()
+        mixed_in = None if labelled is None else self.prepare(labelled)
         novel = check_novel(novel, len(images))
         teacher, terms, step = before.network.requires_grad_(False), config.method.active, before.network.steps + 1
         with seeded(config.seed, "grow", step):
@@ -236,13 +254,14 @@ class Learner:
         start = self._start(student, teacher, images) if config.method.start == "k-means" else None
         if terms:
             choose_trained(student, frozen=config.method.frozen, terms=terms)
-            objective = self._objective(student, before, images, start)
+            objective = self._objective(student, before, images, start, 0 if mixed_in is None else len(mixed_in))
             self._train(
                 objective,
                 images,
                 config.discover,
                 labelled=int(before.statistics.count[: teacher.known].sum()),
                 augment=config.discover_augment,
+                mixed_in=mixed_in if objective.mixes else None,
                 observer=observer,
                 checkpoint=checkpoint,
             )
@@ -263,8 +282,10 @@ class Learner:
         basic = features[:, : teacher.backbone.features]
         return start_from_clusters(student, basic, seed, self.runtime.processes)
 
-    def _objective(self, student: Network, before: Model, images: ImageSet, start: Tensor | None) -> Objective:
-        """What a discovery minimises."""
+    def _objective(
+        self, student: Network, before: Model, images: ImageSet, start: Tensor | None, labelled: int
+    ) -> Objective:
+        """What a discovery minimises; so many ``labelled`` images are mixed in."""
 
         def assign() -> Tensor:
             novel = self.outputs(images, student).novel[-1]
@@ -277,6 +298,7 @@ class Learner:
                 before.statistics,
                 self.config.method.active,
                 images=len(images),
+                labelled=labelled,
                 device=self.runtime.device,
                 start=start,
                 assign=assign,
@@ -393,6 +415,7 @@ class Learner:
         augment: Augment,
         observer: Observer | None,
         checkpoint: Checkpoint | None,
+        mixed_in: ImageSet | None = None,
     ) -> None:
         """A stage; ``labelled`` images had labels in stage one and are gone."""
         objective.to(self.runtime.device)
@@ -405,6 +428,7 @@ class Learner:
             normaliser=self._normaliser(),
             device=self.runtime.device,
             share=self.runtime.processes.share(batch_size),
+            mixed_in=mixed_in,
         )
         compiled = train(
             objective,

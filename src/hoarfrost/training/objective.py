@@ -77,6 +77,11 @@ class Objective(nn.Module):
         return 2 if "second view" in self.needs else 1
 
     @property
+    def mixes(self) -> bool:
+        """Whether the terms look at labelled images too, which are mixed into the batches of new ones."""
+        return "labelled images" in self.needs
+
+    @property
     def statistics(self) -> tuple[str, ...]:
         """The names of what ``forward`` gives beside the loss, but for the last: how many labels were hit."""
         return ("loss", *(term.kind for term in self.terms))
@@ -109,7 +114,8 @@ class Objective(nn.Module):
     ) -> Outcome:
         """``(views x B, C, H, W)`` to the loss and to the statistics with the labels hit, ``(1 + terms + 1,)``.
 
-        ``rows`` are the indices of the whole batch's images, for memories; last is what those are to ``note``.
+        ``rows`` are the indices of the whole batch's images, for memories; last is what those are to ``note``. Where
+        labelled images are mixed in, ``labels`` are theirs, they come last in each view, and no row is of them.
         """
         inputs = self.inputs(images, labels, replayed, rows)
         # The heads and the losses are cheap and sensitive: they stay in single precision.
@@ -118,8 +124,8 @@ class Objective(nn.Module):
             total = (self.weights * losses).sum()
             with torch.no_grad():
                 hits = total.new_zeros(())
-                if labels is not None:
-                    hits = (inputs.joint.argmax(dim=1) == labels).sum()
+                if inputs.labels is not None:
+                    hits = (inputs.joint.argmax(dim=1) == inputs.labels).sum()
                 noticed = tuple(memory.noticed(inputs) for memory in self.remembered)
                 return total, torch.cat([total[None], losses, hits[None]]), noticed
 
@@ -143,10 +149,19 @@ class Objective(nn.Module):
             features = list(student(images).float().chunk(self.views))
         else:
             features = [student(view).float() for view in views]
+        known, part = student.classes - (student.novel_per_step[-1] if student.steps else 0), None
+        first = views[0]
+        if self.mixes:
+            assert rows is not None
+            assert labels is not None
+            # Of both kinds every process has the same part.
+            new = len(first) * len(rows) // (len(rows) + len(labels))
+            part = self.labelled_part([view[new:] for view in features], labels, known=known)
+            features, labels, first = [view[:new] for view in features], None, first[:new]
         taught = None
         if teacher is not None and "teacher" in self.needs:
             with torch.no_grad():
-                taught = teacher.backbone(views[0]).float()
+                taught = teacher.backbone(first).float()
         if self.gather is not None:
             features = [self.gather(view) for view in features]
             taught = None if taught is None else self.gather(taught)
@@ -156,6 +171,8 @@ class Objective(nn.Module):
             if student.steps:
                 given["novel"] = student.novel_logits(features[0])
                 given["novel_second"] = student.novel_logits(features[1]) if two else None
+            if "joint second view" in self.needs:
+                given["joint_second"] = student.joint_logits(features[1])
             if "auxiliary" in self.needs:
                 given["auxiliary"] = student.auxiliary_logits(features[0])
             if teacher is not None and taught is not None:
@@ -173,14 +190,33 @@ class Objective(nn.Module):
                     given |= memory.given(rows)
             joint = student.joint_logits(features[0])
         return LossInputs(
-            known=student.classes - (student.novel_per_step[-1] if student.steps else 0),
+            known=known,
             labelled=student.known,
             features=student.basic(features[0]),
             features_second=student.basic(features[1]) if two else None,
             joint=joint,
             labels=labels,
+            labelled_part=part,
             **given,
         )
+
+    def labelled_part(self, features: list[Tensor], labels: Tensor, *, known: int) -> LossInputs:
+        """What the heads say of labelled images that are mixed in, from this process's features of each view."""
+        student, two = self.student, self.views > 1
+        if self.gather is not None:
+            features = [self.gather(view) for view in features]
+        with torch.autocast(labels.device.type, enabled=False):
+            return LossInputs(
+                known=known,
+                labelled=student.known,
+                features=student.basic(features[0]),
+                features_second=student.basic(features[1]) if two else None,
+                joint=student.joint_logits(features[0]),
+                joint_second=student.joint_logits(features[1]) if two else None,
+                novel=student.novel_logits(features[0]),
+                novel_second=student.novel_logits(features[1]) if two else None,
+                labels=labels,
+            )
 
 
 def discovery_objective(
@@ -190,6 +226,7 @@ def discovery_objective(
     terms: Sequence[Term],
     *,
     images: int,
+    labelled: int = 0,
     device: torch.device,
     start: Tensor | None = None,
     assign: Callable[[], Tensor] | None = None,
@@ -198,6 +235,7 @@ def discovery_objective(
 ) -> Objective:
     """What a discovery in so many images minimises, with all that its terms remember.
 
+    ``labelled`` images of stage one are mixed in, for a reference that sees them again.
     ``start`` are the first cluster probabilities of the images, for terms that cluster.
     """
     rehearsal = None
@@ -211,7 +249,7 @@ def discovery_objective(
         terms=terms,
         teacher=teacher,
         rehearsal=rehearsal,
-        remembered=memories(terms, images=images, novel=novel, width=width, start=start),
+        remembered=memories(terms, images=images, labelled=labelled, novel=novel, width=width, start=start),
         assign=assign,
         views_together=views_together,
         gather=gather,

@@ -249,11 +249,10 @@ class Capture:
     def __call__(self, step: Callable[[Picked], None], picked: Picked) -> None:
         """A step on the picked images; always the same ``step``, which is not kept, as it may hold this."""
         if self.inputs is None:
-            rows = picked[0].clone()
-            self.inputs = (rows, rows if picked[1] is picked[0] else picked[1].clone())
-        self.inputs[0].copy_(picked[0], non_blocking=True)
-        if self.inputs[1] is not self.inputs[0]:
-            self.inputs[1].copy_(picked[1], non_blocking=True)
+            copies = {id(part): part.clone() for part in picked}  # one where indices are the pick themselves
+            self.inputs = tuple(copies[id(part)] for part in picked)
+        for place, part in {id(place): (place, part) for place, part in zip(self.inputs, picked, strict=True)}.values():
+            place.copy_(part, non_blocking=True)
         if self.warm_up:
             self.warm_up -= 1
             self._aside(step, self.inputs)
