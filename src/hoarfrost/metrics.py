@@ -180,7 +180,7 @@ def class_incd_scores(
     hits = _joint_hits(joint_predicted, true, known, assignment)
     is_old = _integers("true", true) < known
     old, new = _percent(hits[is_old]), _percent(hits[~is_old])
-    return ClassIncdScores(old=old, new=new, all=_percent(hits), hm=_harmonic_mean(old, new))
+    return ClassIncdScores(old=old, new=new, all=_percent(hits), hm=harmonic_mean(old, new))
 
 
 def accuracy_by_step(
@@ -249,7 +249,7 @@ def _percent(hits: NDArray[np.bool_]) -> float:
     return 100.0 * int(np.count_nonzero(hits)) / hits.size if hits.size else math.nan
 
 
-def _harmonic_mean(first: float, second: float) -> float:
+def harmonic_mean(first: float, second: float) -> float:
     """2ab / (a + b), and 0 where both are 0."""
     total = first + second
     return 2.0 * first * second / total if total != 0.0 else 0.0

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from hoarfrost.config import to_json
+from hoarfrost.methods import get_method
 from hoarfrost.paper.__main__ import main
 from hoarfrost.paper.page import make_page
 from hoarfrost.paper.records import published, published_row, read_results
+from hoarfrost.recipes import get_recipe
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,12 +66,10 @@ def test_the_page_sets_means_beside_the_paper(tmp_path: Path) -> None:
     assert f"{one} 77.5 / 49.5 / 63.4 |" in page
     assert "| cifar100 80-10-10, frost, step 2 | 0 | 56.0 | 30.0 / 31.0 | 31.0 / 32.0 | 51.0 |" in page
     assert "| *paper* |  | 25.8 | 75.0 / 48.4 | 77.3 / 79.6 | 33.0 |" in page
-    both = "| 26 | 0.01 | together | 200 | 30, 60 | 0, 1 | 92.0 ± 0.0 | 62.0 ± 1.4 | 30.0 ± 0.0 | 50.0 ± 0.0 |"
-    assert page.index(both) < page.index("| 128 | 0.01 | together | 200 | 30, 60 | 0 | 92.0 | 60.0 |")
-    assert "| *paper* |  |  |  |  |  |  | 64.6 | 45.8 | 59.2 |  | – |" in page
-    taken = "| **64** | **0.01** | **together** | **200** | **30, 60** |"
-    assert f"{taken} **0** | **92.0** | **57.0** | **30.0 / 31.0** | **51.0** |" in page
-    assert "| *paper* |  |  |  |  |  |  | 25.8 | 75.0 / 48.4 | 33.0 |  | 77.3 / 79.6 |" in page
+    rest, unknown = "| 0.01 | – | together | 200 | 200: 30, 60", "not recorded"
+    both = f"| frost | 26 {rest} | {unknown} | 0, 1 | 92.0 ± 0.0 | 62.0 ± 1.4 | 30.0 ± 0.0 | 50.0 ± 0.0 |"
+    assert page.index(both) < page.index(f"| frost | 128 {rest} | {unknown} | 0 | 92.0 | 60.0 |")
+    assert f"| frost | 64 {rest} | {unknown} | 0, 0 | 92.0 ± 0.0 | 56.5 ± 0.7 | 30.0 ± 0.0 / 31.0 ± 0.0 |" in page
     assert "| `one-0` | a machine | torch 2.0 | `0123456789` | 10 | 21 |" in page
 
 
@@ -81,27 +82,60 @@ def test_settings_that_were_tried_are_in_the_order_of_their_numbers(tmp_path: Pa
     assert page.index("| 64 | 1e-05 |") < page.index("| 64 | 0.05 |") < page.index("| 64 | 0.2 |")
 
 
+def test_tries_with_another_arithmetic_have_a_row_of_their_own(tmp_path: Path) -> None:
+    for seed, changes in enumerate(({}, {"tf32": True, "heads": "tf32"}, {})):
+        content = {**kept(seed, old=60.0 + seed), "trained": [dict(stage, batch_size=64) for stage in computed()]}
+        content["trained"] = [{**stage, **changes} for stage in content["trained"]]
+        write(tmp_path / "sweeps", str(seed), content)
+    page = make_page(tmp_path)
+    assert "| bf16, heads fp32 | 0, 2 | 92.0 ± 0.0 | 61.0 ± 1.4 |" in page
+    assert "| bf16, heads tf32 | 1 | 92.0 | 61.0 |" in page
+
+
+def test_runs_as_the_paper_prints_it_are_kept_and_shown_apart(tmp_path: Path) -> None:
+    for variant, old in (("code", 70.0), ("paper", 30.0)):
+        content = {**kept(0, old=old), "variant": variant}
+        for file, part in (("config", content.pop("config")), ("metrics", content)):
+            write(tmp_path / variant, file, part)
+        assert main(["keep", str(tmp_path / variant), "--to", str(tmp_path / "results")]) == 0
+    assert (tmp_path / "results" / "paper" / "cifar10-5-5-frost-seed0.json").is_file()
+    before, after = make_page(tmp_path / "results").split("## As the paper prints it")
+    assert "| cifar10 5-5, frost | 0 | 92.0 | 70.0 |" in before
+    assert "| cifar10 5-5, frost | 0 | 92.0 | 30.0 |" in after
+
+
+def test_what_is_kept_as_the_rules_has_the_rules_settings() -> None:
+    results = [*read_results(ROOT / "results"), *read_results(ROOT / "results" / "paper")]
+    assert [result.name for result in results if not result.follows_rule] == []
+    assert not any(result.follows_rule for result in read_results(ROOT / "results" / "sweeps"))
+    for result in results:
+        assert all(stage["tf32"] is False for stage in result.content["trained"])
+
+
 def test_what_was_frozen_is_shown_where_it_differs(tmp_path: Path) -> None:
     for name, parts in {"a": ["stem", "stage1"], "b": ["stem", "stage1", "stage2"]}.items():
         content = kept(0, old=60.0)
         content["config"]["learner"]["method"]["frozen"] = parts
         write(tmp_path / "sweeps", name, content)
     page = make_page(tmp_path)
-    assert "| drops in stage one | frozen | seeds |" in page
-    assert page.index("| stem, stage1 | 0 |") < page.index("| stem, stage1, stage2 | 0 |")
-    assert "| *paper* |  |  |  |  |  |  |  | 77.5 | 49.5 | 63.4 |  | – |" in page
+    assert "| stage one: drops | frozen | arithmetic | seeds |" in page
+    assert page.index("| stem, stage1 | not") < page.index("| stem, stage1, stage2 | not")
     (tmp_path / "sweeps" / "b.json").unlink()
     assert "frozen" not in make_page(tmp_path)
 
 
-def test_what_the_runs_were_made_with_stands_beside_what_was_tried(tmp_path: Path) -> None:
-    write(tmp_path, "a", kept(0, old=70.0))
-    write(tmp_path, "b", kept(1, old=72.0))
+def test_what_the_rule_has_stands_in_bold_beside_what_was_tried(tmp_path: Path) -> None:
+    for seed, old in ((0, 70.0), (1, 72.0)):
+        content = {**kept(seed, old=old), "trained": [dict(stage, batch_size=64) for stage in computed()]}
+        content["config"]["learner"] = to_json(get_recipe("cifar10").config(get_method("frost"), seed))
+        write(tmp_path, f"{seed}", content)
     write(tmp_path / "sweeps", "c", kept(0, old=60.0, batch=128))
     page = make_page(tmp_path)
-    taken = "| **64** | **0.01** | **together** | **200** | **30, 60** | **0, 1** | **92.0 ± 0.0** | **71.0 ± 1.4** |"
-    assert page.index(taken) < page.index("| 128 | 0.01 | together | 200 | 30, 60 | 0 | 92.0 | 60.0 |")
-    assert page.count("| `a` |") == 1
+    rule = "| **frost** | **64** | **0.01** | **5 over 50** | **together** | **200** | **100: 30, 60, 90** |"
+    row = page[page.index(rule) :].splitlines()[0]
+    assert row.startswith(f"{rule} **bf16, heads fp32** | **0, 1** | **92.0 ± 0.0** | **71.0 ± 1.4**")
+    assert page.index(rule) < page.index("| frost | 128 | 0.01 |")
+    assert page.count("| `0` |") == 1
 
 
 def test_runs_of_different_settings_are_not_averaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

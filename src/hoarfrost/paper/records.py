@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from hoarfrost import store
-from hoarfrost.config import filled
+from hoarfrost.config import filled, to_json
 from hoarfrost.errors import InputError
+from hoarfrost.methods import METHODS
+from hoarfrost.recipes import RECIPES, get_recipe
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,16 @@ class Result:
         config: dict[str, Any] = dict(self.content["config"])
         settings = {**filled(config.pop("learner")), **config}
         return {key: value for key, value in settings.items() if key != "seed"}
+
+    @cached_property
+    def follows_rule(self) -> bool:
+        """Whether its settings are those that its data set and its variant have for the method."""
+        name, variant = self.content["method"], self.content.get("variant", "code")
+        if name not in METHODS or self.content["dataset"] not in RECIPES:
+            return False
+        rule = to_json(get_recipe(self.content["dataset"], variant).config(METHODS[name], self.content["seed"]))
+        open_ = [key for key in ("backbone", "image_size", "mean", "std") if rule[key] in (None, "auto")]
+        return all(self.settings.get(key) == value for key, value in rule.items() if key not in ("seed", *open_))
 
 
 ARITHMETIC = ("networks", "heads", "tf32")
@@ -105,7 +117,7 @@ def checked(content: dict[str, Any], place: Path) -> dict[str, Any]:
 
 def read_results(folder: Path) -> list[Result]:
     """All results right in a folder, in the order of their names."""
-    paths = sorted(folder.glob("*.json"))
+    paths = sorted(folder.glob("*.json"), key=lambda path: path.stem)
     return [Result(path.stem, checked(store.read_json(path, "folder of results"), path)) for path in paths]
 
 

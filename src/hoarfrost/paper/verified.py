@@ -6,86 +6,158 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, TypeGuard
 
+from hoarfrost.metrics import harmonic_mean
 from hoarfrost.paper.findings import FINDINGS, scores_of
+from hoarfrost.paper.plan import Planned
 from hoarfrost.paper.records import Result, grouped, published, read_results
 from hoarfrost.paper.tables import ONE_STEP
-from hoarfrost.paper.text import markdown, slashed, spread
+from hoarfrost.paper.text import markdown, spread
 
 BEGIN = "<!-- made by make results -->"
 NEAR = 5.0
 """points that a figure may be apart from the published one"""
+
+AGREES = 0.35
+"""points by which rounding may separate a published All from the mean of Old and New"""
+
+RT = "RT-"
+"""before the names of figures of the Original RT protocol"""
 
 Group = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A method on a data set: the published figures, and ours where there are runs."""
+    """A method on a data set: every published figure, and ours where there are runs."""
 
     group: Group
     seeds: tuple[int, ...]
     names: tuple[str, ...]
     published: tuple[float, ...]
-    ours: tuple[tuple[float, ...], ...]
-    """for each figure, those of all seeds"""
+    ours: tuple[tuple[float | None, ...], ...]
+    """for each figure, those of all seeds; None where an earlier version did not score it"""
 
     @property
-    def apart(self) -> tuple[float, ...]:
+    def apart(self) -> tuple[float | None, ...]:
         """Our mean less the published figure."""
-        return tuple(mean(values) - paper for values, paper in zip(self.ours, self.published, strict=True))
+        means = [None if None in values else mean(filter(_there, values)) for values in self.ours]
+        return tuple(None if own is None else own - paper for own, paper in zip(means, self.published, strict=True))
+
+    @property
+    def near(self) -> str:
+        """Whether every figure is near the published one ("yes"), or at least All of the last step ("in part")."""
+        if not self.seeds:
+            return "not run"
+        apart = dict(zip(self.names, self.apart, strict=True))
+        if all(points is not None and abs(points) <= NEAR for points in apart.values()):
+            return "yes"
+        last = apart[[name for name in self.names if name.endswith("All") and not name.startswith(RT)][-1]]
+        return "in part" if last is not None and abs(last) <= NEAR else "no"
 
     @property
     def verdict(self) -> str:
-        """Whether every figure is near the published one, or at least All, which stands last."""
-        if not self.seeds:
-            return "not run"
-        if all(abs(points) <= NEAR for points in self.apart):
-            return "yes"
-        return "in part" if abs(self.apart[-1]) <= NEAR else "no"
+        """What stands in the table: one seed is marked as one."""
+        return f"{self.near}, one seed" if len(set(self.seeds)) == 1 else self.near
+
+
+def _there(value: float | None) -> TypeGuard[float]:
+    return value is not None
 
 
 def comparisons(groups: Mapping[Group, list[Result]]) -> Iterator[Compared]:
-    """Everything that the paper has a number for, once, as its main comparison prints it, which comes first."""
-    done = set[Group]()
+    """Everything that the paper has a number for, once, with all the figures that it prints for it."""
+    rows: dict[Group, list[Mapping[str, Any]]] = {}
     for row in published():
-        group = (row["dataset"], row["split"], row["method"])
-        if group in done:
-            continue
-        done.add(group)
+        rows.setdefault((row["dataset"], row["split"], row["method"]), []).append(row)
+    for group, printed in rows.items():
         runs = groups.get(group, [])
-        paper = dict(_figures(row["steps"]))
+        paper = published_figures(printed)
         ours = [dict(_figures([_like_paper(step) for step in run.content["steps"]])) for run in runs]
         yield Compared(
             group,
             tuple(run.content["seed"] for run in runs),
             tuple(paper),
             tuple(paper.values()),
-            tuple(tuple(run[name] for run in ours) for name in paper) if ours else (),
+            tuple(tuple(run.get(name) for run in ours) for name in paper) if ours else (),
         )
+
+
+def published_figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The figures of one method on one data set, from all the tables that have it.
+
+    Of several the first counts whose All is the mean of its Old and New over the classes.
+    """
+    chosen = next((row for row in rows if agrees(row)), rows[0])
+    found = {name: value for name, value in _figures(chosen["steps"]) if value is not None}
+    for row in rows:
+        found |= {n: v for n, v in _figures(row["steps"]) if v is not None and n.startswith(RT)}
+    return found
+
+
+def agrees(row: Mapping[str, Any]) -> bool:
+    """Whether All is, but for rounding, the mean of Old and New over the classes."""
+    sizes = [int(part) for part in row["split"].split("-")]
+    for index, step in enumerate(row["steps"]):
+        values, classes = [step["old"], *(step.get("new_by_step_joint") or [step["new"]])], sizes[: index + 2]
+        whole = sum(size * value for size, value in zip(classes, values, strict=True)) / sum(classes)
+        if abs(whole - step["all"]) > AGREES:
+            return False
+    return True
 
 
 def _like_paper(step: Mapping[str, Any]) -> dict[str, Any]:
     """A step of ``metrics.json`` with the fields of a published one."""
-    return {**step["joint"], "new_by_step_joint": step["new_by_step_joint"]}
+    return {**step, **step["joint"]}
 
 
-def _figures(steps: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
-    """Old, New and All; in several steps those of each, New apart by the step that found it."""
+def _figures(steps: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float | None]]:
+    """Old, New, All and HM, then those of the other protocol; in several steps those of each, New by step and head."""
     for number, step in enumerate(steps, 1):
         place = f"{number}: " if len(steps) > 1 else ""
         yield f"{place}Old", step["old"]
         if len(steps) == 1:
             yield "New", step["new"]
+            yield "All", step["all"]
+            yield "HM", harmonic_mean(step["old"], step["new"])
+            original = step.get("original_rt") or {}
+            yield from ((f"{RT}{key.capitalize()}", original.get(key)) for key in ("old", "new", "all"))
         else:
-            yield from ((f"{place}New-{k}", value) for k, value in enumerate(step["new_by_step_joint"], 1))
-        yield f"{place}All", step["all"]
+            for kind, key in (("J", "new_by_step_joint"), ("N", "new_by_step_novel")):
+                yield from ((f"{place}New-{k}-{kind}", value) for k, value in enumerate(step[key], 1))
+            yield f"{place}All", step["all"]
+
+
+def minutes(group: Group, kept: Sequence[Result]) -> float | None:
+    """About how long the discoveries of a run take, by the kept runs on its data set; None without any.
+
+    They count by the images that they went through, those of the same split alone where there are some.
+    """
+    dataset, split, method = group
+    kept = [run for run in kept if run.group[0] == dataset and sum(_discovery(run)) > 0]
+    kept = [run for run in kept if run.group[1] == split] or kept
+    if not kept:
+        return None
+    rates = [sum(_discovery(run)) / _passes(run.content["split"], run.settings["discover"]["epochs"]) for run in kept]
+    epochs = Planned("", dataset, split, method=method).config().discover.epochs
+    return mean(rates) * _passes(split, epochs) / 60
+
+
+def _discovery(run: Result) -> Sequence[float]:
+    seconds: Sequence[float] = run.content["seconds"].get("discovery", ())
+    return seconds
+
+
+def _passes(split: str, epochs: int) -> int:
+    """How often the images of a new class are looked at, added up over the new classes."""
+    return epochs * sum(int(part) for part in split.split("-")[1:])
 
 
 def make_tables(folder: Path) -> str:
     """What stands between the marks of the page."""
-    groups = grouped(read_results(folder))
+    results = read_results(folder)
+    groups, kept = grouped(results), [*results, *read_results(folder / "sweeps")]
     parts = ["## The paper's findings\n"]
     for dataset, split in ONE_STEP.items():
         scores = scores_of(groups, dataset, split)
@@ -101,24 +173,33 @@ def make_tables(folder: Path) -> str:
     found = list(comparisons(groups))
     for dataset, split in dict.fromkeys(compared.group[:2] for compared in found):
         here = [compared for compared in found if compared.group[:2] == (dataset, split)]
-        run = [compared for compared in here if compared.seeds]
         parts.append(f"### {dataset} {split}\n")
-        if run:
-            names = " / ".join(run[0].names)
-            header = ["method", "seeds", f"published: {names}", "measured", "largest difference", "verified"]
-            parts.append(markdown(header, [_row(compared) for compared in run]) + "\n")
-        if lacking := [f"`{compared.group[2]}`" for compared in here if not compared.seeds]:
-            parts.append(f"Not run: {', '.join(lacking)}.\n")
+        names = " / ".join(name for name in here[0].names if not name.startswith(RT))
+        header = ["method", "seeds", f"published: {names}", "measured", "largest difference", "verified"]
+        parts.append(markdown(header, [_row(compared, kept) for compared in here]) + "\n")
     return "\n".join(parts)
 
 
-def _row(compared: Compared) -> list[str]:
-    largest = max(compared.apart, key=abs)
+def _row(compared: Compared, kept: Sequence[Result]) -> list[str]:
+    name, published = f"`{compared.group[2]}`", _cell(compared.names, [f"{value:.1f}" for value in compared.published])
+    if not compared.seeds:
+        about = minutes(compared.group, kept)
+        return [name, "–", published, "–", "–", "not run" + ("" if about is None else f", about {about:.0f} min")]
+    apart = {k: points for k, points in zip(compared.names, compared.apart, strict=True) if points is not None}
+    largest = max(apart, key=lambda k: abs(apart[k]))
     return [
-        f"`{compared.group[2]}`",
+        name,
         ", ".join(map(str, compared.seeds)),
-        slashed(compared.published),
-        " / ".join(spread(values) for values in compared.ours),
-        f"{compared.names[compared.apart.index(largest)]} {largest:+.1f}",
+        published,
+        _cell(compared.names, [spread(values) for values in compared.ours]),
+        f"{largest} {apart[largest]:+.1f}",
         compared.verdict,
     ]
+
+
+def _cell(names: Sequence[str], values: Sequence[str]) -> str:
+    """All figures in one cell, those of the other protocol last."""
+    both = list(zip(names, values, strict=True))
+    own = " / ".join(value for name, value in both if not name.startswith(RT))
+    other = " / ".join(value for name, value in both if name.startswith(RT))
+    return f"{own}; RT {other}" if other else own
