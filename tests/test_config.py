@@ -58,6 +58,7 @@ def test_override_reaches_terms_by_their_kinds() -> None:
         ("fit", 3, "fit must be an object"),
         ("method.name", "dtc", "choose another one with --method"),
         ("method.supervised", True, "method.supervised belongs to the preset"),
+        ("method.labelled_images", True, "method.labelled_images belongs to the preset"),
         ("method", {"name": "mine"}, "choose another one with --method"),
         ("method.course.learning_rate", 0.05, "change discover, as in discover.learning_rate=0.05"),
         ("method.design.readout", "logit", "did you mean 'logits'"),

@@ -179,7 +179,7 @@ def test_stage_one_is_trained_once_for_runs_that_share_it(
     assert {path.name: path.read_bytes() for path in model.iterdir()} == kept, "the shelf is left as it was"
 
 
-@pytest.mark.parametrize("name", ["autonovel", "restune", "joint", "kmeans", "supervised"])
+@pytest.mark.parametrize("name", ["autonovel", "restune", "ncl-labelled", "joint", "kmeans", "supervised"])
 def test_methods_of_other_designs_share_a_stage_one_and_are_scored_alike(
     name: str, digits: tuple[ImageSet, ImageSet], tmp_path: Path
 ) -> None:
@@ -282,7 +282,7 @@ def test_a_run_from_before_a_setting_was_there_goes_on(
 ) -> None:
     shutil.copytree(whole, tmp_path / "old")
     config = store.read_json(tmp_path / "old" / "config.json", "run folder")
-    for key in ("design", "start", "supervised"):
+    for key in ("design", "start", "supervised", "labelled_images"):
         del config["learner"]["method"][key]
     config["learner"]["method"]["course"] = {"epochs": 100}  # was kept once, although it was applied already
     del config["learner"]["discover"]["warm_up"]

@@ -12,7 +12,7 @@ import torch
 from hoarfrost.config import Method
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
-from hoarfrost.losses.terms import Term
+from hoarfrost.losses.terms import LabelledContrast, Term
 from hoarfrost.methods import FROST, METHODS, get_method
 from hoarfrost.models.network import Network
 from hoarfrost.scenario import Scenario, build_scenario
@@ -139,6 +139,30 @@ def test_no_label_is_seen_in_a_discovery(learned: Learned, digits: tuple[ImageSe
         learner.learn(step)
     same = all(torch.equal(tensor, learned.states[-1][name]) for name, tensor in state_of(learner).items())
     assert same == (not learned.method.supervised)
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.labelled_images])
+def test_a_reference_sees_the_labelled_images_again_and_no_discovery_does(
+    name: str, digits: tuple[ImageSet, ImageSet]
+) -> None:
+    assert all(step.labelled is None for step in build_scenario(*digits, split="4-3-3"))
+    steps, states = list(scenario_for(name, digits)), []
+    again = steps[1].labelled
+    assert again is not None
+    assert again.labels is not None
+    for labels in (again.labels, again.labels[::-1].copy()):
+        learner = begun(name)
+        learner.learn(steps[0])
+        learner.learn(replace(steps[1], labelled=replace(again, labels=labels)))
+        states.append(state_of(learner))
+    assert not torch.equal(states[0]["joint.weight"], states[1]["joint.weight"])
+    with pytest.raises(InputError, match="needs the labelled images again: use hoarfrost run"):
+        learner.learn(replace(steps[2], labelled=None))
+
+
+def test_terms_on_labelled_images_are_refused_where_those_are_gone() -> None:
+    with pytest.raises(InputError, match="labelled-contrast needs labelled images, and those are gone"):
+        replace(FROST, terms=(*FROST.terms, LabelledContrast()))
 
 
 def test_an_interrupted_discovery_goes_on_to_the_same_weights(

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from hoarfrost.losses.functional import sharpened
-from hoarfrost.losses.terms import ClusterConsistency, Clustering, Contrast, LossInputs, Pairwise, Replay
-from hoarfrost.memory import ClassStatistics, Ensemble, Queue, Rehearsal, Targets, memories, to_mix
+from hoarfrost.losses.terms import (
+    ClusterConsistency,
+    Clustering,
+    Contrast,
+    LabelledContrast,
+    LossInputs,
+    Pairwise,
+    Replay,
+)
+from hoarfrost.memory import ClassStatistics, Ensemble, LabelledQueue, Queue, Rehearsal, Targets, memories, to_mix
 
 IMAGES, NOVEL = 7, 3
 
@@ -97,11 +107,30 @@ def test_a_queue_has_the_latest_images_whatever_the_batch(batch: int) -> None:
     assert torch.allclose(torch.tensor(sorted(queue.features.tolist())), torch.tensor(latest), atol=1e-6)
 
 
+@pytest.mark.parametrize("batch", [3, 5, 12])
+def test_a_queue_of_labelled_images_keeps_their_labels_beside_them(batch: int) -> None:
+    size, width = 5, 4
+    queue = LabelledQueue(size, width)
+    assert queue.labels.tolist() == [-1] * size  # of no class
+    came: list[list[float]] = []
+    for seed in range(4):
+        features = torch.randn(batch, width, generator=torch.Generator().manual_seed(seed))
+        part = replace(inputs(features, torch.zeros(batch, NOVEL)), labels=100 * seed + torch.arange(batch))
+        new = inputs(torch.zeros(2, width), torch.zeros(2, NOVEL))
+        queue.note(torch.zeros(2), queue.noticed(replace(new, labelled_part=part)))
+        came += [[*(row / row.norm()).tolist(), 100.0 * seed + n] for n, row in enumerate(features)]
+    given = queue.given(torch.zeros(0))
+    kept = torch.cat([given["labelled_queue"], given["labelled_queue_labels"][:, None].float()], dim=1)
+    assert torch.allclose(torch.tensor(sorted(kept.tolist())), torch.tensor(sorted(came[-size:])), atol=1e-6)
+
+
 def test_a_method_remembers_what_its_terms_need_and_no_more() -> None:
     terms = (Clustering(), ClusterConsistency(), ClusterConsistency(target="ensemble"), Contrast(), Pairwise())
     found = memories(terms, images=IMAGES, novel=NOVEL, width=4, start=probabilities(0))
     assert [type(memory) for memory in found] == [Targets, Ensemble, Queue]
     assert len(found[-1].given(torch.zeros(0))["queue"]) == IMAGES  # one epoch fills it
+    (queue,) = memories((LabelledContrast(),), images=IMAGES, labelled=4, novel=NOVEL, width=4, start=None)
+    assert len(queue.given(torch.zeros(0))["labelled_queue"]) == 4
     assert memories((Pairwise(), Replay()), images=IMAGES, novel=NOVEL, width=4, start=None) == []
 
 

@@ -16,7 +16,16 @@ from hoarfrost.data import sources
 from hoarfrost.data.augment import Augment, Crop
 from hoarfrost.data.cache import cached
 from hoarfrost.data.images import ImageFiles, ImageSet
-from hoarfrost.data.sources import Batch, ImageSource, Normaliser, ResidentPixels, StreamedPixels, plain_batches
+from hoarfrost.data.sources import (
+    WHOLE,
+    Batch,
+    ImageSource,
+    Normaliser,
+    ResidentPixels,
+    Share,
+    StreamedPixels,
+    plain_batches,
+)
 from hoarfrost.errors import InputError
 
 CPU = torch.device("cpu")
@@ -43,7 +52,15 @@ def unchanged(channels: int = 1) -> Normaliser:
     return Normaliser((0.0,) * channels, (1.0,) * channels, CPU)
 
 
-def source(images: ImageSet, *, batch_size: int, views: int = 1, augment: Augment | None = None) -> ImageSource:
+def source(
+    images: ImageSet,
+    *,
+    batch_size: int,
+    views: int = 1,
+    augment: Augment | None = None,
+    mixed_in: ImageSet | None = None,
+    share: Share = WHOLE,
+) -> ImageSource:
     return ImageSource(
         images,
         augment=augment or Augment(),
@@ -51,6 +68,8 @@ def source(images: ImageSet, *, batch_size: int, views: int = 1, augment: Augmen
         batch_size=batch_size,
         normaliser=unchanged(images.shape[2]),
         device=CPU,
+        share=share,
+        mixed_in=mixed_in,
     )
 
 
@@ -67,6 +86,56 @@ def save_pngs(folder: Path, images: NDArray[np.uint8]) -> ImageFiles:
     for path, image in zip(paths, images, strict=True):
         Image.fromarray(image.squeeze()).save(path)
     return ImageFiles(paths, images.shape[1], images.shape[3])
+
+
+class TestMixedBatches:
+    """New images are 0 to 9, labelled ones 100 and on."""
+
+    def mixed(self, labelled: int, batch_size: int, share: Share = WHOLE, views: int = 2) -> ImageSource:
+        pixels = numbered_images(labelled) + 100
+        others = ImageSet(pixels, np.arange(labelled) % CLASSES, tuple("abcd"))
+        return source(numbered(10), batch_size=batch_size, views=views, mixed_in=others, share=share)
+
+    @pytest.mark.parametrize(
+        ("labelled", "batch_size", "expected"), [(10, 4, 4), (40, 5, 20), (7, 4, 3), (1, 2, 1), (14, 10, 14)]
+    )
+    def test_every_batch_has_as_many_of_both(self, labelled: int, batch_size: int, expected: int) -> None:
+        batches = epoch(self.mixed(labelled, batch_size))
+        assert len(batches) == -(-10 // batch_size)
+        came: Counter[int] = Counter()
+        for batch in batches:
+            drawn = numbers(batch.images)
+            whole = batch_size + expected
+            assert len(drawn) == 2 * whole
+            assert drawn[:whole] == drawn[whole:], "both views are of the same images"
+            assert all(number < 10 for number in drawn[:batch_size])
+            assert all(number >= 100 for number in drawn[batch_size:whole])
+            assert batch.labels is not None
+            assert batch.labels.tolist() == [(number - 100) % CLASSES for number in drawn[batch_size:whole]]
+            came.update(drawn[:whole])
+        assert {number for number in came if number < 10} == set(range(10))
+        times = [came[number] for number in range(100, 100 + labelled)]
+        assert max(times) - min(times) <= 1, "labelled images come equally often"
+
+    def test_the_new_images_come_as_they_would_alone_and_labelled_ones_anew_in_each_epoch(self) -> None:
+        mixed, alone = self.mixed(20, 5, views=1), source(numbered(10), batch_size=5)
+        (first, *_), (alike, *_) = epoch(mixed), epoch(alone)
+        assert numbers(first.images)[:5] == numbers(alike.images)
+        generator = torch.Generator().manual_seed(0)
+        one, two = ([numbers(batch.images)[5:] for batch in mixed.epoch(generator)] for _ in range(2))
+        assert one != two
+
+    def test_processes_share_both_kinds(self) -> None:
+        whole = epoch(self.mixed(14, 4, Share(0, 1)))
+        parts = [epoch(self.mixed(14, 4, Share(rank, 2))) for rank in range(2)]
+        for batch, *shared in zip(whole, *parts, strict=True):
+            assert batch.labels is not None
+            assert all(part.labels is not None and part.labels.tolist() == batch.labels.tolist() for part in shared)
+            views, halves = batch.images.chunk(2), [part.images.chunk(2) for part in shared]
+            for view in range(2):
+                first, second = (numbers(half[view]) for half in halves)
+                assert len(first) == len(second) == 5
+                assert first[:2] + second[:2] + first[2:] + second[2:] == numbers(views[view])
 
 
 class TestImageSource:

@@ -46,6 +46,26 @@ def example(seed: int = 0, images: int = IMAGES) -> LossInputs:
     )
 
 
+MIXED_IN = 4
+"""labelled images in a mixed batch"""
+
+
+def mixed_example(seed: int = 0, images: int = IMAGES) -> LossInputs:
+    """A batch with labelled images mixed in, some of whose classes are in the queue."""
+    more, new = example(seed + 100, MIXED_IN), example(seed, images)
+    generator = torch.Generator().manual_seed(seed + 200)
+    joint_second = torch.randn(images + MIXED_IN, KNOWN + NOVEL, generator=generator, dtype=torch.float64)
+    labels = torch.arange(MIXED_IN) % LABELLED
+    return replace(
+        new,
+        labels=None,
+        joint_second=joint_second[:images],
+        labelled_queue=more.queue,
+        labelled_queue_labels=torch.tensor([-1, -1, *(n * n % 3 % LABELLED for n in range(QUEUE - 2))]),
+        labelled_part=replace(more, joint_second=joint_second[images:], labels=labels),
+    )
+
+
 def without(inputs: LossInputs, *names: str) -> LossInputs:
     nothing: dict[str, Any] = dict.fromkeys(names)
     return replace(inputs, **nothing)
@@ -160,6 +180,18 @@ def neighbour_contrast(
         logits += [dot(q, other) / temperature for other in hard]
         target += [0.0] * len(hard)
         losses.append(-sum(t * math.log(p) for t, p in zip(target, softmax(logits), strict=True)))
+    return mean(losses)
+
+
+def labelled_contrast(
+    query: Rows, key: Rows, queue: Rows, *, labels: list[int], queue_labels: list[int], temperature: float
+) -> float:
+    """NCL: the key and all of the image's class in the queue are equally right, among 1 + K."""
+    losses = []
+    for q, k, label in zip(query, key, labels, strict=True):
+        probabilities = softmax([dot(q, other) / temperature for other in (k, *queue)])
+        right = [0, *(1 + j for j, other in enumerate(queue_labels) if other == label)]
+        losses.append(mean([-math.log(probabilities[j]) for j in right]))
     return mean(losses)
 
 

@@ -62,3 +62,8 @@ def test_what_trains_nothing_takes_nothing_and_the_upper_bound_learns_all_again(
     one, _ = by_arithmetic.stages(RUN)
     assert by_arithmetic.stages(replace(RUN, method="kmeans"))[1] == 0
     assert by_arithmetic.stages(replace(RUN, method="supervised"))[1] == pytest.approx(2 * one)
+
+
+def test_what_sees_the_labelled_images_again_takes_longer_by_them(by_arithmetic: Estimate) -> None:
+    plain, mixed = (by_arithmetic.stages(replace(RUN, method=name))[1] for name in ("ncl", "ncl-labelled"))
+    assert mixed == pytest.approx(2 * plain, rel=0.02)  # as many labelled images as new ones

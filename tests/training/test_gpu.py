@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 Stage = str
 """stage one, "fit", or a discovery by a method"""
 
-STAGES = ["fit", "frost", "ncl", "restune", "dtc-te"]
+STAGES = ["fit", "frost", "ncl", "ncl-labelled", "restune", "dtc-te"]
 STEPS = 8
 SMALL = Schedule(epochs=1, drops=(), learning_rate=1e-7)
 """A rate so small that steps do not depend on those before them. At 1e-3 it takes eight steps until weights that differ
@@ -57,6 +57,7 @@ def objective_of(stage: Stage, device: torch.device) -> Objective:
         ClassStatistics.of(torch.rand(40, 512), torch.arange(40) % 4, 4),
         method.active,
         images=32 * STEPS,
+        labelled=24 * STEPS,
         device=device,
         start=torch.rand(32 * STEPS, 3).softmax(dim=1),
     )
@@ -86,6 +87,9 @@ def taken(
             batch_size=32,
             normaliser=Normaliser((0.5,) * 3, (0.25,) * 3, runtime.device),
             device=runtime.device,
+            mixed_in=ImageSet(pictures(24 * STEPS, 1), labels[: 24 * STEPS], tuple("abcd"))
+            if objective.mixes
+            else None,
         )
         trained = {name: p for name, p in objective.student.named_parameters() if p.requires_grad}
         optimizer = build_optimizer(trained.values(), SMALL, runtime.device)

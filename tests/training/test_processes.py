@@ -76,7 +76,8 @@ def both(left: Path, name: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["weights", "prototypes", "outputs", "gradients-shared", "restune", "ncl", "dtc-te", "joint"]
+    "name",
+    ["weights", "prototypes", "outputs", "gradients-shared", "restune", "ncl", "ncl-labelled", "dtc-te", "joint"],
 )
 def test_both_processes_hold_the_same(left: Path, name: str) -> None:
     first, second = both(left, name)

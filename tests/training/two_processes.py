@@ -14,6 +14,7 @@ from hoarfrost.data.images import ImageSet
 from hoarfrost.losses.terms import Consistency, FeatureDistillation, Pairwise, SelfTraining
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow
+from hoarfrost.scenario import Step
 from hoarfrost.training.objective import Objective, choose_trained
 from hoarfrost.training.processes import SeveralProcesses
 
@@ -77,6 +78,12 @@ def main() -> None:
         other.discover(images(37, seed=1), 2)
         found = {key: tensor.contiguous() for key, tensor in other.network.state_dict().items()}
         save_file(found, out / f"{method}-{rank}.safetensors")
+    reference = Learner("ncl-labelled", device="cpu", settings={**settings, "discover.batch_size": 16})
+    labelled = ImageSet(images(45, seed=0), np.arange(45) % 3, ("a", "b", "c"))
+    reference.fit(labelled)
+    reference.learn(Step(1, ImageSet(images(37, seed=1)), 3, 2, labelled))
+    found = {key: tensor.contiguous() for key, tensor in reference.network.state_dict().items()}
+    save_file(found, out / f"ncl-labelled-{rank}.safetensors")
     one = learner.outputs(ImageSet(images(1, seed=2)))  # fewer images than processes
     assert one.joint.shape == (1, 5)
 
