@@ -34,7 +34,7 @@ from hoarfrost.training.resolve import channel_statistics
 
 from .conftest import TINY
 
-CONCATENATING = ("autonovel", "restune")
+CONCATENATING = ("autonovel", "restune", "ncl-labelled")
 
 
 class Killed(BaseException):

@@ -43,6 +43,7 @@ def example(seed: int = 0, images: int = IMAGES) -> LossInputs:
         targets=random(images, NOVEL).detach().softmax(dim=1),
         ensemble=random(images, NOVEL).detach().softmax(dim=1),
         queue=torch.tensor([unit(row) for row in rows(random(QUEUE, FEATURES))], dtype=torch.float64),
+        joint_second=random(images, KNOWN + NOVEL),
     )
 
 
@@ -53,22 +54,21 @@ MIXED_IN = 4
 def mixed_example(seed: int = 0, images: int = IMAGES) -> LossInputs:
     """A batch with labelled images mixed in, some of whose classes are in the queue."""
     more, new = example(seed + 100, MIXED_IN), example(seed, images)
-    generator = torch.Generator().manual_seed(seed + 200)
-    joint_second = torch.randn(images + MIXED_IN, KNOWN + NOVEL, generator=generator, dtype=torch.float64)
     labels = torch.arange(MIXED_IN) % LABELLED
     return replace(
         new,
         labels=None,
-        joint_second=joint_second[:images],
         labelled_queue=more.queue,
         labelled_queue_labels=torch.tensor([-1, -1, *(n * n % 3 % LABELLED for n in range(QUEUE - 2))]),
-        labelled_part=replace(more, joint_second=joint_second[images:], labels=labels),
+        labelled_part=replace(more, labels=labels),
     )
 
 
 def without(inputs: LossInputs, *names: str) -> LossInputs:
+    """The batch without some of its parts; those labelled images that are mixed in have none of them either."""
     nothing: dict[str, Any] = dict.fromkeys(names)
-    return replace(inputs, **nothing)
+    part = None if inputs.labelled_part is None else replace(inputs.labelled_part, **nothing)
+    return replace(inputs, **{"labelled_part": part, **nothing})
 
 
 def rows(tensor: Tensor | None) -> Rows:

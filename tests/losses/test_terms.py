@@ -19,8 +19,11 @@ from hoarfrost.losses.terms import (
     CrossEntropy,
     ExtremePairs,
     FeatureDistillation,
+    LabelledContrast,
+    LabelledCrossEntropy,
     LogitDistillation,
     LossInputs,
+    OldHeadConsistency,
     OldHeadDistillation,
     Pairwise,
     Replay,
@@ -28,7 +31,21 @@ from hoarfrost.losses.terms import (
     Term,
 )
 
-from .naive import IMAGES, KNOWN, LABELLED, MIXED, NOVEL, QUEUE, example, mean, rows, softmax, top, without
+from .naive import (
+    IMAGES,
+    KNOWN,
+    LABELLED,
+    MIXED,
+    NOVEL,
+    QUEUE,
+    example,
+    mean,
+    mixed_example,
+    rows,
+    softmax,
+    top,
+    without,
+)
 
 TERMS: tuple[Term, ...] = (
     CrossEntropy(),
@@ -51,7 +68,15 @@ TERMS: tuple[Term, ...] = (
     ExtremePairs(positives=2, negatives=2),
     Contrast(size=QUEUE),
     Contrast(size=QUEUE, hard_negatives=True, mixed=MIXED, kept=3),
+    OldHeadConsistency(),
+    LabelledCrossEntropy(),
+    LabelledContrast(size=QUEUE),
 )
+
+
+def batch_for(term: Term) -> LossInputs:
+    """With labelled images for those terms alone that need some."""
+    return mixed_example() if "labelled images" in term.needs else example()
 
 
 @pytest.fixture
@@ -126,11 +151,13 @@ def test_logit_distillation_looks_at_old_classes_alone(inputs: LossInputs, class
 
 
 @pytest.mark.parametrize("term", TERMS, ids=repr)
-def test_a_term_trains_the_heads_that_it_declares(term: Term, inputs: LossInputs) -> None:
+def test_a_term_trains_the_heads_that_it_declares(term: Term) -> None:
+    inputs = batch_for(term)
+    part = inputs.labelled_part or inputs
     torch.autograd.backward(term.loss(inputs))
     heads: dict[str, tuple[Tensor | None, ...]] = {
-        "joint": (inputs.joint, inputs.replay_joint),
-        "novel": (inputs.novel, inputs.novel_second),
+        "joint": (inputs.joint, inputs.joint_second, inputs.replay_joint, part.joint, part.joint_second),
+        "novel": (inputs.novel, inputs.novel_second, part.novel, part.novel_second),
         "auxiliary": (inputs.auxiliary,),
     }
     reached = {name for name, tensors in heads.items() if any(t is not None and t.grad is not None for t in tensors)}
@@ -138,9 +165,11 @@ def test_a_term_trains_the_heads_that_it_declares(term: Term, inputs: LossInputs
 
 
 @pytest.mark.parametrize("term", TERMS, ids=repr)
-def test_a_term_asks_for_no_more_than_it_needs(term: Term, inputs: LossInputs) -> None:
+def test_a_term_asks_for_no_more_than_it_needs(term: Term) -> None:
+    inputs = batch_for(term)
     given_by = {
-        "second view": ("novel_second", "features_second"),
+        "second view": ("novel_second", "features_second", "joint_second"),
+        "joint second view": ("joint_second",),
         "teacher": ("teacher_features", "teacher_joint"),
         "replay": ("replay_joint", "replay_labels", "replay_more"),
         "old head": ("old_head",),
@@ -148,6 +177,7 @@ def test_a_term_asks_for_no_more_than_it_needs(term: Term, inputs: LossInputs) -
         "ensemble": ("ensemble",),
         "queue": ("queue",),
         "auxiliary": ("auxiliary",),
+        "labelled images": ("labelled_part", "labelled_queue", "labelled_queue_labels"),
     }
     removed = [name for need, names in given_by.items() if need not in term.needs for name in names]
     assert term.loss(without(inputs, *removed)).item() == term.loss(inputs).item()
@@ -156,12 +186,11 @@ def test_a_term_asks_for_no_more_than_it_needs(term: Term, inputs: LossInputs) -
             term.loss(without(inputs, *given_by[need]))
 
 
-def test_only_stage_one_sees_labels(inputs: LossInputs) -> None:
-    blind = replace(inputs, labels=None)
+def test_only_stage_one_sees_labels_of_the_images_to_learn(inputs: LossInputs) -> None:
     for term in TERMS[1:]:
-        assert torch.isfinite(term.loss(blind))
+        assert torch.isfinite(term.loss(replace(batch_for(term), labels=None)))
     with pytest.raises(RuntimeError, match="labels"):
-        TERMS[0].loss(blind)
+        TERMS[0].loss(replace(inputs, labels=None))
 
 
 def test_pseudo_labels_and_pairs_pass_no_gradient(inputs: LossInputs) -> None:
