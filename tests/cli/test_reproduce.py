@@ -59,27 +59,41 @@ def test_a_table_is_made_and_what_is_there_is_not_repeated(tmp_path: Path, capsy
         content = json.loads(config.read_text())
         content["learner"]["method"] = to_json(METHODS[name]) | {"terms": to_json(short(name).method.terms)}
         config.write_text(json.dumps(content))
-    assert main(["reproduce", "figure-norms", *SHORT, "--out", str(out)]) == 0
-    assert "figure-norms-digits-epochs1.png" in capsys.readouterr().out
-    assert (out / "figure-norms-digits-epochs1.png").read_bytes().startswith(b"\x89PNG")
-    assert (out / "figure-norms-digits-epochs1.pdf").read_bytes().startswith(b"%PDF")
+    assert main(["reproduce", "figure4", *SHORT, "--out", str(out)]) == 0
+    assert "figure4-digits-epochs1.png" in capsys.readouterr().out
+    drawn = (out / "figure4-digits-epochs1.png").read_bytes()
+    assert drawn.startswith(b"\x89PNG")
+    assert (out / "figure4-digits-epochs1.pdf").read_bytes().startswith(b"%PDF")
+    (out / "figure4-digits-epochs1.png").unlink()
+    assert main(["reproduce", "figure-norms", *SHORT, "--out", str(out)]) == 0, "what it was called before"
+    capsys.readouterr()
+    assert (out / "figure4-digits-epochs1.png").read_bytes() == drawn
 
-    assert main(["reproduce", "tableA3", "figure-norms", *SHORT, "--out", str(out), "--json"]) == 0
+    assert main(["reproduce", "tableA3", "figure4", *SHORT, "--out", str(out), "--json"]) == 0
     both = json.loads(capsys.readouterr().out)
-    assert [table["table"] for table in both["tables"]] == ["tableA3", "figure-norms"]
+    assert [table["table"] for table in both["tables"]] == ["tableA3", "figure4"]
     assert both["failed"] == []
-    assert main(["reproduce", "tableA3", "figure-norms", *SHORT, "--out", str(out), "--dry-run", "--json"]) == 0
+    assert main(["reproduce", "tableA3", "figure4", *SHORT, "--out", str(out), "--dry-run", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 4, "a run that is in both is one run"
 
-    shutil.rmtree(out / "digits-5-5" / "frost-without-st-epochs1-seed0" / "model")
-    (out / "figure-norms-digits-epochs1.png").unlink()
-    assert main(["reproduce", "figure-norms", "tableA3", *SHORT, "--out", str(out), "--json"]) == 1
+    older = out / "digits-5-5" / "frost-without-st-epochs1-seed0" / "metrics.json"
+    content = json.loads(older.read_text())
+    del content["steps"][0]["weight_norms"]
+    older.write_text(json.dumps(content))
+    (out / "figure4-digits-epochs1.png").unlink()
+    assert main(["reproduce", "figure4", "tableA3", *SHORT, "--out", str(out), "--json"]) == 1
     said = capsys.readouterr()
     assert "frost-without-st-epochs1-seed0 cannot be drawn: " in said.err
     both = json.loads(said.out)
     assert both["failed"] == ["digits-5-5/frost-without-st-epochs1-seed0"]
     assert [len(table["files"]) for table in both["tables"]] == [2, 3], "the others are drawn, and the table is printed"
-    assert (out / "figure-norms-digits-epochs1.png").exists()
+    assert (out / "figure4-digits-epochs1.png").exists()
+
+    assert main(["reproduce", "figureA1", "figureA2", "figureA3", *SHORT, "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert "1 of 3 runs to do" in said.err, "only the one of two steps is not there yet"
+    for name in ("figureA1", "figureA2", "figureA3"):
+        assert (out / f"{name}-digits-epochs1.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_will_be_done_is_listed_and_not_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +106,7 @@ def test_what_will_be_done_is_listed_and_not_done(tmp_path: Path, capsys: pytest
     assert first > second, "stage one is counted once"
     assert not (tmp_path / "out").exists()
 
-    assert main(["reproduce", "figure-confusion", *command[2:], "--out", str(tmp_path), "--dry-run", "--json"]) == 0
+    assert main(["reproduce", "figure5", *command[2:], "--out", str(tmp_path), "--dry-run", "--json"]) == 0
     names = [run["run"] for run in json.loads(capsys.readouterr().out)["runs"]]
     assert names, "figures have runs"
     assert all(name.endswith("seed0") for name in names), "a figure shows one seed"

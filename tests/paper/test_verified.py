@@ -12,7 +12,7 @@ import pytest
 
 from hoarfrost.paper import tables
 from hoarfrost.paper.__main__ import main
-from hoarfrost.paper.findings import FINDINGS, scores_of
+from hoarfrost.paper.findings import FINDINGS, published_scores, scores_of
 from hoarfrost.paper.page import HEADLINE, headline
 from hoarfrost.paper.records import Result, grouped, read_results
 from hoarfrost.paper.text import renewed
@@ -145,36 +145,136 @@ def test_what_was_not_run_has_an_estimate_by_what_was() -> None:
     assert minutes(("cifar10", "5-5", "frost"), kept) is None
 
 
-def scores(**changes: dict[str, float]) -> dict[str, dict[str, float]]:
-    """All findings hold in these."""
-    made: dict[str, dict[str, float]] = {
-        "frost": {"old": 74.0, "new": 50.0, "novel": 75.0, "hm": 60.0},
-        "frost-without-fd": {"old": 0.0},
-        "frost-without-fr": {"old": 4.9},
-        "frost-without-fd-fr": {"old": 0.0},
-        "frost-without-st": {"new": 0.0, "novel": 70.0},
-        "lwf-softmax": {"old": 13.0, "new": 63.0},
-        "lwf-presoftmax": {"old": 19.0, "new": 76.0},
-        "restune": {"new": 0.0, "novel": 70.0, "hm": 0.0},
-        "dtc": {"new": 1.0, "novel": 50.0, "hm": 2.0},
-        "autonovel": {"hm": 6.0},
-        "ncl": {"hm": 59.9},
-    }
-    return {method: {**values, **changes.get(method.replace("-", "_"), {})} for method, values in made.items()}
+ONE: dict[str, dict[str, float]] = {
+    "frost": {"old": 74.0, "new": 50.0, "novel": 75.0, "hm": 60.0, "norms": 0.8},
+    "frost-without-fd": {"old": 0.0},
+    "frost-without-fr": {"old": 4.9},
+    "frost-without-fd-fr": {"old": 0.0, "norms": 1.3},
+    "frost-without-st": {"new": 0.0, "novel": 70.0, "norms": 0.3},
+    "lwf-softmax": {"old": 13.0, "new": 63.0},
+    "lwf-presoftmax": {"old": 19.0, "new": 76.0},
+    "restune": {"new": 0.0, "novel": 70.0, "hm": 0.0},
+    "dtc": {"new": 1.0, "novel": 50.0, "hm": 2.0},
+    "autonovel": {"hm": 6.0, "norms": 0.5},
+    "ncl": {"hm": 59.9, "norms": 0.9},
+    "joint": {"new": 41.0},
+    "joint-without-st": {"new": 0.0},
+    "novel-without-st": {"new": 4.0},
+}
+"""all findings of one discovery hold in these"""
+
+TWO: dict[str, dict[str, float]] = {
+    "frost": {"all": 41.6, "old": 42.5, "new": 33.0, "hm": 37.2, "first_before": 32.0, "first_after": 31.2},
+    "restune": {"all": 31.4, "new": 0.0, "hm": 0.0, "first_before": 38.0, "first_after": 25.4, "novel": 42.8},
+    "ncl": {"all": 1.4, "new": 1.3, "hm": 1.3, "first_after": 21.6, "novel": 41.6},
+    "dtc": {"all": 30.1, "new": 0.0, "hm": 0.0, "first_after": 28.0, "novel": 59.4},
+}
+"""and those of two in these"""
 
 
-def test_findings_hold_or_not_by_their_figures() -> None:
-    def held(**changes: dict[str, float]) -> list[bool]:
-        return [finding.holds(scores(**changes)) for finding in FINDINGS]
+def failing(scores: dict[str, dict[str, float]], steps: int, **changes: dict[str, float]) -> list[int]:
+    """Which of the findings, by their place among those of as many steps, do not hold after some changes."""
+    changed = {method: {**values, **changes.get(method.replace("-", "_"), {})} for method, values in scores.items()}
+    findings = [finding for finding in FINDINGS if finding.steps == steps]
+    answers = [finding.answer(changed) for finding in findings]
+    assert all(finding.holds(changed) == (answer == "yes") for finding, answer in zip(findings, answers, strict=True))
+    return [place for place, answer in enumerate(answers) if answer == "**no**"]
 
-    assert held() == [True] * 5
-    assert held(frost_without_fr={"old": 5.0}) == [False, True, True, True, True]
-    assert held(frost_without_st={"new": 8.0}) == [True, False, True, True, True]
-    assert held(lwf_softmax={"new": 49.0}) == [True, True, False, True, True]
-    assert held(lwf_presoftmax={"old": 38.0}) == [True, True, False, True, True]
-    assert held(dtc={"new": 6.0}) == [True, True, True, False, True]
-    assert held(restune={"novel": 15.0}) == [True, True, True, False, True]
-    assert held(ncl={"hm": 61.0}) == [True, True, True, True, False]
+
+@pytest.mark.parametrize(
+    ("place", "method", "change"),
+    [
+        (0, "frost_without_fr", {"old": 5.0}),
+        (1, "frost_without_st", {"new": 8.0}),
+        (2, "lwf_softmax", {"new": 49.0}),
+        (2, "lwf_presoftmax", {"old": 38.0}),
+        (3, "dtc", {"new": 6.0}),
+        (3, "restune", {"novel": 15.0}),
+        (4, "ncl", {"hm": 61.0}),
+        (5, "joint", {"new": 50.5}),
+        (6, "joint_without_st", {"new": 29.4}),
+        (6, "novel_without_st", {"new": 5.0}),
+        (7, "frost_without_fd_fr", {"norms": 0.7}),
+        (8, "frost", {"norms": 0.7}),
+        (8, "frost_without_st", {"norms": 1.1}),
+        (9, "ncl", {"norms": 1.0}),
+    ],
+)
+def test_findings_hold_or_not_by_their_figures(place: int, method: str, change: dict[str, float]) -> None:
+    assert failing(ONE, 1) == []
+    assert failing(ONE, 1, **{method: change}) == [place]
+
+
+@pytest.mark.parametrize(
+    ("place", "method", "change"),
+    [
+        (0, "restune", {"new": 5.0}),
+        (0, "ncl", {"first_after": 20.0}),
+        (0, "dtc", {"novel": 3.0}),
+        (1, "ncl", {"hm": 40.0}),
+        (2, "ncl", {"all": 57.0}),
+        (3, "frost", {"first_after": 19.0}),
+    ],
+)
+def test_findings_of_two_steps(place: int, method: str, change: dict[str, float]) -> None:
+    assert failing(TWO, 2) == []
+    assert failing(TWO, 2, **{method: change}) == [place]
+
+
+def test_where_the_papers_own_tables_say_otherwise() -> None:
+    """Everything that it says in words is in its numbers, but for these."""
+    other = [
+        (dataset, finding.claim.partition(":")[0])
+        for dataset, split in (*tables.ONE_STEP.items(), *tables.TWO_STEPS.items())
+        for finding in FINDINGS
+        if finding.steps == split.count("-") and finding.answer(published_scores(dataset, split)) == "**no**"
+    ]
+    assert other == [
+        ("cifar100", "A joint head without a novel head finds fewer new classes than FRoST, which has both"),
+        ("cifar100", "Without ST neither a joint head alone nor an old and a novel head find anything new"),
+        ("cifar100", "FRoST is the best on all classes after two steps"),
+    ]
+    two = published_scores("cifar100", "80-10-10")["frost"]
+    assert two["new"] == pytest.approx(61.7)
+    assert (two["first_before"], two["first_after"], two["novel"]) == (77.5, 77.3, 79.6)
+
+
+def test_two_steps_are_asked_too(tmp_path: Path) -> None:
+    runs = [
+        run(method, *steps, dataset="cifar100", split="80-10-10")
+        for method, steps in {
+            "frost": [(60.0, 50.0, 59.0), (50.0, 40.0, 30.0, 47.0)],
+            "restune": [(60.0, 0.0, 53.0), (50.0, 0.0, 0.0, 40.0)],
+        }.items()
+    ]
+    results = kept(tmp_path / "results", *runs)
+    made = make_tables(results)
+    assert "### cifar100 80-10-10\n\n| finding |" in made
+    restune = "`restune` New-1-N after step 1 60.0, New-1-N after step 2 60.0"
+    assert f"{restune} | **no** | yes |" in made
+    assert "`frost` All 47.0; `restune` All 40.0 | not run: ncl, dtc | **no** |" in made
+
+
+def test_norms_are_asked_where_they_are_kept(tmp_path: Path) -> None:
+    def with_norms(method: str, new: float) -> Result:
+        made = run(method, (70.0, 50.0, 60.0))
+        made.content["steps"][0].update(known=2, weight_norms=[1.0, 3.0, new, new])
+        return made
+
+    scores = scores_of(grouped([with_norms("frost", 1.8)]), "cifar10", "5-5")
+    assert scores["frost"]["norms"] == pytest.approx(0.9)
+    results = kept(
+        tmp_path / "results",
+        with_norms("frost", 1.8),
+        with_norms("frost-without-st", 0.5),
+        with_norms("frost-without-fd-fr", 3.0),
+        run("autonovel", (70.0, 50.0, 60.0)),
+        with_norms("ncl", 1.0),
+    )
+    made = make_tables(results)
+    assert "| `frost-without-fd-fr` norm of new / old 1.50 | yes | – |" in made
+    assert "`frost-without-st` norm of new / old 0.25 | yes | – |" in made
+    assert "| `ncl` norm of new / old 0.50 | not in the kept files: autonovel | – |" in made
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "tables",
         nargs="+",
         metavar="TABLE",
-        help="table1 to table5, tableA3 to tableA6, figure-norms, figure-confusion; several, one after the other, "
-        "share their runs",
+        help="table1 to table5, tableA3 to tableA6, figure4, figure5, figureA1 to figureA3; several, one after the "
+        "other, share their runs",
     )
     parser.add_argument(
         "--dataset", action="append", metavar="NAME", help="one data set; may be repeated (default: those of the paper)"
@@ -76,9 +76,11 @@ def main(args: argparse.Namespace) -> int:
     """Carries out what is missing, writes the table, prints it."""
     from hoarfrost.paper.estimate import Estimate
     from hoarfrost.paper.plan import PATIENCE, log_of
+    from hoarfrost.paper.tables import FORMER_NAMES
     from hoarfrost.training.runtime import resolve_device
 
-    asked = [_asked(name, args) for name in dict.fromkeys(args.tables)]
+    args.tables = list(dict.fromkeys(FORMER_NAMES.get(name, name) for name in args.tables))
+    asked = [_asked(name, args) for name in args.tables]
     device = resolve_device(args.device)
     plan = list(dict.fromkeys(run for part in asked for run in part.plan))
     folder: Path = args.out
@@ -157,7 +159,7 @@ def _asked(name: str, args: argparse.Namespace) -> Asked:
 
     table = tables.get_table(name)
     datasets = tuple(dict.fromkeys(args.dataset or table.printed))
-    draws = table.shape in ("norms", "confusion")
+    draws = table.picture is not None
     seeds = 1 if draws else args.seeds  # a figure shows one run of each method
     plan = tuple(
         tables.planned(table, datasets, seeds, args.epochs, variant=args.variant, settings=tuple(args.settings))
@@ -242,19 +244,18 @@ def _draw(args: argparse.Namespace, asked: Asked) -> tuple[dict[str, Any], str, 
     labels = {method: label for label, method in table.rows}
     unreadable = []
     for dataset in asked.datasets:
-        images, shown = _read(dataset, args), []
+        shown = []
         for run in asked.plan:
-            if run.dataset != dataset:
-                continue
+            content = run.metrics(args.out) if run.dataset == dataset else None
             try:
-                found = pictures.compared(run, labels[run.method], args.out, images, args.device)
-                shown += [] if found is None else [found]
+                shown += [] if content is None else pictures.panels(table, labels[run.method], content)
             except InputError as error:
                 _tell(f"{run.name} cannot be drawn: {error}; without {args.out / run.name} it is run again")
                 unreadable.append(run)
         if shown:
             place = path if args.dataset and len(asked.datasets) == 1 else path.with_name(f"{path.name}-{dataset}")
-            files += map(str, pictures.save(pictures.PICTURES[table.shape](shown), place))
+            figure = pictures.draw(table, shown, f"{dataset} {table.split(dataset)}, seed {asked.plan[0].seed}")
+            files += map(str, pictures.save(figure, place))
     return {"table": asked.name, "files": files}, f"{asked.name}: {table.title}", unreadable
 
 
@@ -270,8 +271,7 @@ def _list(args: argparse.Namespace, plan: Sequence[Planned], estimate: Estimate)
         rows.append({"run": run.name, "finished": finished, "seconds": round(seconds)})
         lines.append(f"{run.name:{width}}  {'finished' if finished else 'about ' + _duration(seconds)}")
     lines.append(f"{len(plan)} runs, about {_duration(total)} one after the other")
-    names = list(dict.fromkeys(args.tables))
-    which = {"table": names[0]} if len(names) == 1 else {"tables": names}
+    which = {"table": args.tables[0]} if len(args.tables) == 1 else {"tables": args.tables}
     content = {**which, "runs": rows, "seconds": round(total)}
     return options.answer(args, content, "\n".join(lines))
 

@@ -2,6 +2,7 @@
 
 python -m hoarfrost.paper keep RUN [RUN …] [--to results]     a finished run folder's figures as one JSON file
 python -m hoarfrost.paper page [--results results]            prints RESULTS.md
+python -m hoarfrost.paper figures                             draws the paper's figures into docs/figures/
 python -m hoarfrost.paper renew PAGE [PAGE …]                 renews the tables in docs/reproducibility.md and README.md
 """
 
@@ -13,7 +14,8 @@ from pathlib import Path
 
 from hoarfrost.errors import InputError
 from hoarfrost.paper.page import HEADLINE, headline, make_page
-from hoarfrost.paper.records import collect
+from hoarfrost.paper.pictures import write_all
+from hoarfrost.paper.records import collect, grouped, read_results
 from hoarfrost.paper.text import renewed
 from hoarfrost.paper.verified import BEGIN, make_tables
 
@@ -22,7 +24,7 @@ MADE = {BEGIN: make_tables, HEADLINE: headline}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """One of the three."""
+    """One of the four."""
     parser = argparse.ArgumentParser(prog="python -m hoarfrost.paper", description="Keep results; make their page.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     keep = verbs.add_parser("keep", help="keep the figures of finished run folders")
@@ -30,16 +32,22 @@ def main(arguments: list[str] | None = None) -> int:
     keep.add_argument("--to", type=Path, default=Path("results"), metavar="DIR")
     keep.add_argument("--folder-names", action="store_true", help="name the files after the run folders")
     page = verbs.add_parser("page", help="print RESULTS.md")
+    figures = verbs.add_parser("figures", help="draw the paper's figures")
+    figures.add_argument("--to", type=Path, default=Path("docs/figures"), metavar="DIR")
     renew = verbs.add_parser("renew", help="renew what stands between marks in pages")
     renew.add_argument("pages", nargs="+", type=Path, metavar="PAGE")
-    for verb in (page, renew):
+    for verb in (page, figures, renew):
         verb.add_argument("--results", type=Path, default=Path("results"), metavar="DIR")
     given = parser.parse_args(arguments)
     try:
-        if given.verb in ("page", "renew") and not given.results.is_dir():
+        if given.verb != "keep" and not given.results.is_dir():
             raise InputError(f"there is no folder {given.results}: check the path")
         if given.verb == "page":
             print(make_page(given.results), end="")
+            return 0
+        if given.verb == "figures":
+            for path in write_all(grouped(read_results(given.results)), given.to):
+                print(path)
             return 0
         if given.verb == "renew":
             for path in given.pages:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hoarfrost.paper import tables
+from hoarfrost.paper import pictures, tables
 from hoarfrost.paper.records import ARITHMETIC, Result, grouped, numerics, published_row, read_results
 from hoarfrost.paper.text import markdown, slashed, spread
 
@@ -174,7 +174,7 @@ def paper_tables(
     """The tables of the paper, each on one data set, that have more runs behind them than FRoST's; and their runs."""
     found = []
     for name, table in tables.TABLES.items():
-        if table.shape in ("norms", "confusion"):
+        if table.picture is not None:
             continue
         for dataset, split in table.printed.items():
             keys = [(dataset, split, method) for _, method in table.rows]
@@ -251,6 +251,7 @@ def make_page(folder: Path) -> str:
             title = f"### Table {name.removeprefix('table')} on {dataset}. {tables.get_table(name).title}\n"
             lines = tables.lines(name, [dataset], contents(part))
             parts += [title, markdown(*tables.grid(lines)) + "\n", *(f"- {note}\n" for note in tables.notes(lines))]
+    parts += pictures.section(groups, "docs/figures")
     if printed:
         parts.append(PRINTED_HEAD)
         one, many = by_steps(grouped(printed))

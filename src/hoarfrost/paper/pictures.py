@@ -1,51 +1,175 @@
-"""The paper's figures, from finished runs: what is compared in each, and where the numbers come from."""
+"""The paper's figures, from the ``metrics.json`` of runs, be it in their folders or kept under ``results/``.
+
+One picture a data set. What the figures of the paper show, and what is drawn here:
+
+- **Figure 4**: the lengths of the weight vectors that decide, of FRoST without FD and FR, without ST, and whole. The
+  paper does not name its data set; CIFAR-10 is taken, as in figure 5.
+- **Figure 5**: confusion matrices on CIFAR-10, new classes by the clusters that class-iNCD matched them to: (a) FRoST
+  without FD and FR, (b) without ST, (c) AutoNovel, (d) NCL, (e) ResTune, (f) FRoST. Which is which follows from the
+  text, which calls ResTune's (e).
+- **Figure A1** (first of the supplement): ResTune's confusion matrix as its own protocol sees it in All, where any
+  cluster may stand for any class; on all three data sets. Here the same predictions under class-iNCD stand beside it.
+- **Figure A2**: confusion matrices of ResTune and of FRoST under class-iNCD, on all three data sets.
+- **Figure A3**: confusion matrices of FRoST after the first and the second of two steps, on CIFAR-100.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
-from hoarfrost import evaluation, metrics
-from hoarfrost.data.images import ImageSet
-from hoarfrost.paper.plan import Planned
+from hoarfrost import metrics
+from hoarfrost.errors import InputError
+from hoarfrost.paper.records import Result
+from hoarfrost.paper.tables import TABLES, Table
 from hoarfrost.report import comparison
 from hoarfrost.report.comparison import Compared
-from hoarfrost.scenario import build_scenario
-from hoarfrost.training.learner import Learner
-
-PICTURES: dict[str, Callable[[Sequence[Compared]], Figure]] = {
-    "norms": comparison.norms,
-    "confusion": comparison.confusions,
-}
 
 
-def compared(run: Planned, label: str, folder: Path, images: tuple[ImageSet, ImageSet], device: str) -> Compared | None:
-    """A finished run's weights, and its predictions of the test images; None of one that is not finished."""
-    content = run.metrics(folder)
-    if content is None:
-        return None
-    scenario = build_scenario(*images, split=run.split)
-    test = scenario.truths[-1].test
-    assert test.labels is not None
-    clusters = tuple(np.array(step["assignment"], dtype=np.int64) for step in content["steps"])
-    assignment = evaluation.Assignment(scenario.steps[0].novel, clusters)
-    learner = Learner.load(folder / run.name / "model", device)
-    targets = metrics.relabel(test.labels, assignment.known, assignment.whole)
+def panels(table: Table, label: str, content: Mapping[str, Any]) -> list[Compared]:
+    """What a figure shows of one run, from the content of its ``metrics.json``."""
+    last = len(content["steps"])
+    if table.picture == "steps":
+        return [_after(step, f"after step {step}", content) for step in range(1, last + 1)]
+    after = _after(last, label, content)
+    if table.picture == "protocols":
+        own = freely_matched(after.confusion)
+        return [
+            replace(after, title=f"its own protocol: All {_all(own):.1f}", confusion=own),
+            replace(after, title=f"class-iNCD: All {_all(after.confusion):.1f}"),
+        ]
+    return [after]
+
+
+def _after(step: int, title: str, content: Mapping[str, Any]) -> Compared:
+    """The state after a step, counted from 1."""
+    steps = content["steps"][:step]
+    if not {"confusion", "weight_norms"} <= steps[-1].keys():
+        raise InputError("metrics.json has no confusion matrix and no weight norms, as it is of an earlier version")
     return Compared(
-        title=label,
-        known=learner.known,
-        novel_per_step=learner.novel_per_step,
-        confusion=metrics.confusion_matrix(learner.predict(test), targets, learner.network.classes),
-        weight_norms=learner.network.weight_norms().cpu().numpy(),
+        title=title,
+        known=steps[0]["known"],
+        novel_per_step=tuple(entry["novel"] for entry in steps),
+        confusion=metrics.from_sparse_rows(steps[-1]["confusion"]),
+        weight_norms=np.array(steps[-1]["weight_norms"]),
     )
 
 
+def freely_matched(confusion: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A (C, C) matrix with its columns in the order in which All of the Original RT protocol matches them to the rows.
+
+    The matching is fitted on the test images and asks not whether a class is old or new.
+
+    >>> freely_matched(np.array([[0, 9], [5, 1]]))
+    array([[9, 0],
+           [1, 5]])
+    """
+    true, predicted = np.nonzero(confusion)
+    images = confusion[true, predicted]
+    columns = metrics.match_clusters(np.repeat(predicted, images), np.repeat(true, images), len(confusion))
+    return confusion[:, columns]
+
+
+def _all(confusion: NDArray[np.int64]) -> float:
+    return 100 * float(np.trace(confusion)) / max(1, int(confusion.sum()))
+
+
+def draw(table: Table, shown: Sequence[Compared], place: str) -> Figure:
+    """The figure; ``place`` names the data set in its title."""
+    draws = comparison.norms if table.picture == "norms" else comparison.confusions
+    if len(shown) > 1:
+        shown = [replace(run, title=f"({letter}) {run.title}") for letter, run in zip("abcdefgh", shown, strict=False)]
+    return draws(shown, f"{table.title}\n{place}")
+
+
 def save(figure: Figure, path: Path) -> list[Path]:
-    """As PNG and as PDF, the same bytes for the same figure."""
-    made = [path.with_suffix(".png"), path.with_suffix(".pdf")]
-    figure.savefig(made[0], dpi=200, metadata={"Software": None})
-    figure.savefig(made[1], metadata={"CreationDate": None})
+    """As PNG and as PDF."""
+    pdf = path.with_suffix(".pdf")
+    figure.savefig(pdf, metadata={"CreationDate": None})
+    return [write_png(figure, path.with_suffix(".png")), pdf]
+
+
+def write_png(figure: Figure, path: Path) -> Path:
+    """The same bytes for the same figure: the version of what draws is not in them."""
+    figure.savefig(path, dpi=200, metadata={"Software": None})
+    return path
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A figure on one data set, all of whose runs are kept."""
+
+    name: str
+    dataset: str
+    split: str
+    seed: int
+    shown: tuple[Compared, ...]
+
+    @property
+    def file(self) -> str:
+        """Its name among the pictures."""
+        return f"{self.name}-{self.dataset}.png"
+
+    @property
+    def title(self) -> str:
+        """For the heading of a section."""
+        return f"Figure {self.name.removeprefix('figure')} on {self.dataset}. {TABLES[self.name].title}"
+
+    def write(self, folder: Path) -> Path:
+        """Draws it into a folder."""
+        figure = draw(TABLES[self.name], self.shown, f"{self.dataset} {self.split}, seed {self.seed}")
+        return write_png(figure, folder / self.file)
+
+
+def kept_figures(groups: Mapping[tuple[str, str, str], Sequence[Result]]) -> Iterator[Kept]:
+    """The figures, each on every data set where all of its runs are kept with one seed and with what is drawn."""
+    for name, table in TABLES.items():
+        if table.picture is None:
+            continue
+        for dataset, split in table.possible.items():
+            runs = [
+                {result.content["seed"]: result.content for result in groups.get((dataset, split, method), ())}
+                for _, method in table.rows
+            ]
+            for seed in sorted(set.intersection(*(set(of_method) for of_method in runs))):
+                try:
+                    shown = [
+                        panel
+                        for (label, _), of_method in zip(table.rows, runs, strict=True)
+                        for panel in panels(table, label, of_method[seed])
+                    ]
+                except InputError:
+                    continue
+                yield Kept(name, dataset, split, seed, tuple(shown))
+                break
+
+
+def write_all(groups: Mapping[tuple[str, str, str], Sequence[Result]], folder: Path) -> list[Path]:
+    """Draws all figures that can be into a folder, and removes those that no longer can be."""
+    figures = list(kept_figures(groups))
+    if figures:
+        folder.mkdir(parents=True, exist_ok=True)
+    made = [figure.write(folder) for figure in figures]
+    for path in folder.glob("figure*.png"):
+        if path not in made:
+            path.unlink()
     return made
+
+
+def section(groups: Mapping[tuple[str, str, str], Sequence[Result]], folder: str) -> list[str]:
+    """The figures that can be drawn, as parts of a page; from there they lie in ``folder``. Empty without any."""
+    parts = [f"### {figure.title}\n\n![{figure.title}]({folder}/{figure.file})\n" for figure in kept_figures(groups)]
+    return [HEAD, *parts] if parts else []
+
+
+HEAD = """## The paper's figures
+
+Each of one seed. In a confusion matrix a row is a true class, and new classes stand by the clusters that they were
+matched to, so that what is right is on the diagonal; the orange lines are the border between old and new.
+"""

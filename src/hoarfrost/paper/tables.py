@@ -21,7 +21,8 @@ TWO_STEPS = {"cifar100": "80-10-10", "tiny-imagenet": "180-10-10"}
 OTHER_SPLITS = {"one": {"digits": "5-5"}, "two": {"digits": "4-3-3", "cifar10": "4-3-3"}}
 """of data sets that the paper does not have in a table"""
 
-Shape = Literal["one", "two", "protocols", "norms", "confusion"]
+Shape = Literal["one", "two", "protocols"]
+Picture = Literal["norms", "confusion", "protocols", "steps"]
 
 
 @dataclass(frozen=True)
@@ -32,22 +33,29 @@ class Table:
     rows: tuple[tuple[str, str], ...]
     """what a row is called, and its method"""
     shape: Shape = "one"
-    """one discovery; two; one under both protocols; or a figure of one"""
+    """one discovery; two; one under both protocols"""
     splits: Mapping[str, str] | None = None
     """the data sets that the paper has in it, and their splits; None for all of one discovery"""
+    picture: Picture | None = None
+    """what is drawn, where it is a figure (``pictures.py``)"""
 
     @property
     def printed(self) -> Mapping[str, str]:
         """The data sets that the paper has in it, and their splits."""
         return ONE_STEP if self.splits is None else self.splits
 
+    @property
+    def possible(self) -> Mapping[str, str]:
+        """All data sets that it can be made of, in the paper's or not, and their splits."""
+        if self.shape == "two":
+            return {**OTHER_SPLITS["two"], **TWO_STEPS}
+        return {**OTHER_SPLITS["one"], **ONE_STEP}
+
     def split(self, dataset: str) -> str:
         """The split of a data set, be it in the paper's table or not."""
-        usual = TWO_STEPS if self.shape == "two" else ONE_STEP
-        splits = {**OTHER_SPLITS["two" if self.shape == "two" else "one"], **usual}
-        if dataset not in splits:
-            raise unknown("data set", dataset, splits)
-        return splits[dataset]
+        if dataset not in self.possible:
+            raise unknown("data set", dataset, self.possible)
+        return self.possible[dataset]
 
 
 FROST = ("FRoST", "frost")
@@ -109,11 +117,34 @@ TABLES: dict[str, Table] = {
     "tableA4": Table("ResTune under both protocols", BOTH_PROTOCOLS, "protocols", {"cifar100": "80-20"}),
     "tableA5": Table("ResTune under both protocols", BOTH_PROTOCOLS, "protocols", {"tiny-imagenet": "180-20"}),
     "tableA6": Table("Two steps", (DTC, NCL, RESTUNE, FROST), shape="two", splits={"cifar100": "80-10-10"}),
-    "figure-norms": Table("The lengths of the weight vectors that decide", (*ABLATED, FROST), "norms"),
-    "figure-confusion": Table(
-        "Confusion matrices", (*ABLATED, ("AutoNovel", "autonovel"), NCL, RESTUNE, FROST), "confusion"
+    "figure4": Table(
+        "How long the weight vectors of old and new classes are",
+        (*ABLATED, FROST),
+        splits={"cifar10": "5-5"},
+        picture="norms",
+    ),
+    "figure5": Table(
+        "Which classes test images are taken for",
+        (*ABLATED, ("AutoNovel", "autonovel"), NCL, RESTUNE, FROST),
+        splits={"cifar10": "5-5"},
+        picture="confusion",
+    ),
+    "figureA1": Table("ResTune's predictions under both protocols", (RESTUNE,), picture="protocols"),
+    "figureA2": Table(
+        "Which classes test images are taken for: ResTune and FRoST", BOTH_PROTOCOLS, picture="confusion"
+    ),
+    "figureA3": Table(
+        "Which classes test images are taken for: FRoST after each of two steps",
+        (FROST,),
+        shape="two",
+        splits={"cifar100": "80-10-10"},
+        picture="steps",
     ),
 }
+
+
+FORMER_NAMES = {"figure-norms": "figure4", "figure-confusion": "figure5"}
+"""what figures were called before"""
 
 
 def get_table(name: str) -> Table:

@@ -9,10 +9,11 @@ from statistics import mean
 from typing import Any, TypeGuard
 
 from hoarfrost.metrics import harmonic_mean
-from hoarfrost.paper.findings import FINDINGS, scores_of
+from hoarfrost.paper import pictures
+from hoarfrost.paper.findings import FINDINGS, Finding, Scores, published_scores, scores_of
 from hoarfrost.paper.plan import Planned
 from hoarfrost.paper.records import Result, grouped, published, read_results
-from hoarfrost.paper.tables import ONE_STEP
+from hoarfrost.paper.tables import ONE_STEP, TWO_STEPS
 from hoarfrost.paper.text import markdown, spread
 
 BEGIN = "<!-- made by make results -->"
@@ -159,16 +160,17 @@ def make_tables(folder: Path) -> str:
     results = read_results(folder)
     groups, kept = grouped(results), [*results, *read_results(folder / "sweeps")]
     parts = ["## The paper's findings\n"]
-    for dataset, split in ONE_STEP.items():
-        scores = scores_of(groups, dataset, split)
+    for dataset, split in (*ONE_STEP.items(), *TWO_STEPS.items()):
+        scores, printed = scores_of(groups, dataset, split), published_scores(dataset, split)
+        findings = [finding for finding in FINDINGS if finding.steps == split.count("-")]
         rows = []
-        for finding in FINDINGS:
-            if missing := finding.missing(scores):
-                rows.append([finding.claim, finding.figures(scores) or "–", f"not run: {', '.join(missing)}"])
-            else:
-                rows.append([finding.claim, finding.figures(scores), "yes" if finding.holds(scores) else "**no**"])
-        if any(len(finding.missing(scores)) == 0 for finding in FINDINGS):
-            parts += [f"### {dataset} {split}\n", markdown(["finding", "our runs", "holds"], rows) + "\n"]
+        for finding in findings:
+            answer = finding.answer(scores) or _unanswered(finding, scores)
+            rows.append([finding.claim, finding.figures(scores) or "–", answer, finding.answer(printed) or "–"])
+        if any(finding.answer(scores) for finding in findings):
+            header = ["finding", "our runs", "holds", "in the paper's tables"]
+            parts += [f"### {dataset} {split}\n", markdown(header, rows) + "\n"]
+    parts += pictures.section(groups, "figures")
     parts.append("## Every published row\n")
     found = list(comparisons(groups))
     for dataset, split in dict.fromkeys(compared.group[:2] for compared in found):
@@ -178,6 +180,14 @@ def make_tables(folder: Path) -> str:
         header = ["method", "seeds", f"published: {names}", "measured", "largest difference", "verified"]
         parts.append(markdown(header, [_row(compared, kept) for compared in here]) + "\n")
     return "\n".join(parts)
+
+
+def _unanswered(finding: Finding, scores: Scores) -> str:
+    """Why a finding has no answer: runs that were not made, or whose kept files lack what it is about."""
+    if missing := finding.missing(scores):
+        return f"not run: {', '.join(missing)}"
+    lacking = [method for method in finding.methods if not scores[method].keys() >= set(finding.metrics)]
+    return f"not in the kept files: {', '.join(lacking)}"
 
 
 def _row(compared: Compared, kept: Sequence[Result]) -> list[str]:

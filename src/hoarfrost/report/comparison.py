@@ -35,9 +35,9 @@ class Compared:
         return figures.class_blocks(self.known, self.novel_per_step)
 
 
-def norms(runs: Sequence[Compared]) -> Figure:
+def norms(runs: Sequence[Compared], title: str = "") -> Figure:
     """Draw the lengths of the weight vectors that decide, on one scale."""
-    figure = _figure(runs, 2.6, 2.1)
+    figure = _figure(runs, 2.6, 2.3, title)
     highest = max(float(run.weight_norms.max()) for run in runs)
     for run, axes in _panels(figure, runs):
         figures.draw_norms(axes, run.weight_norms, run.blocks)
@@ -49,24 +49,31 @@ def norms(runs: Sequence[Compared]) -> Figure:
     return figure
 
 
-def confusions(runs: Sequence[Compared]) -> Figure:
+def confusions(runs: Sequence[Compared], title: str = "") -> Figure:
     """Draw the confusion matrices, discovered classes by the clusters that they were matched to."""
-    figure = _figure(runs, 2.5, 2.75)
+    side = 2.5 if len(runs) > 2 else 3.4
+    figure = _figure(runs, side, side + 0.3, title)
     images = []
-    for run, axes in _panels(figure, runs):
+    for number, (run, axes) in enumerate(_panels(figure, runs)):
         images.append(figures.draw_confusion(axes, run.confusion, run.blocks))
         axes.set_xticks([])
         axes.set_yticks([])
         axes.set_title(run.title, pad=14, color=figures.INK, fontsize=figures.SMALL + 1)
+        if number + MOST_COLUMNS >= len(runs):
+            axes.set_xlabel("predicted class", color=figures.MUTED, fontsize=figures.SMALL)
+        if number % MOST_COLUMNS == 0:
+            axes.set_ylabel("true class", color=figures.MUTED, fontsize=figures.SMALL)
     figures.draw_scale(figure, images[0], figure.axes)
-    figure.supxlabel("predicted class", color=figures.MUTED, fontsize=figures.SMALL)
-    figure.supylabel("true class", color=figures.MUTED, fontsize=figures.SMALL)
     return figure
 
 
-def _figure(runs: Sequence[Compared], width: float, height: float) -> Figure:
+def _figure(runs: Sequence[Compared], width: float, height: float, title: str) -> Figure:
     columns, rows = min(len(runs), MOST_COLUMNS), math.ceil(len(runs) / MOST_COLUMNS)
-    return Figure(figsize=(0.8 + columns * width, 0.5 + rows * height), layout="constrained", facecolor="white")
+    size = (0.8 + columns * width, 0.3 + rows * height + 0.2 * len(title.splitlines()))
+    figure = Figure(figsize=size, layout="constrained", facecolor="white")
+    if title:
+        figure.suptitle(title, color=figures.INK, fontsize=figures.SMALL + 2)
+    return figure
 
 
 def _panels(figure: Figure, runs: Sequence[Compared]) -> Iterator[tuple[Compared, Axes]]:

@@ -331,7 +331,8 @@ def _legend_below(figure: Figure, axes: Axes, *, columns: int, first: Sequence[P
 def _draw_borders(axes: Axes, blocks: Sequence[ClassBlock], *, classes: int) -> None:
     """Draw the lines between blocks of classes, and name the blocks above the matrix where there is room."""
     for index, block in enumerate(blocks[1:]):
-        gid, width = ("border", 1.8) if index == 0 else ("step", 0.8)
+        thick = 1.8 if classes <= 50 else 1.0  # of many classes it would hide some
+        gid, width = ("border", thick) if index == 0 else ("step", 0.8)
         axes.axvline(block.start - 0.5, color=NEW_COLOURS[0], linewidth=width, gid=gid)
         axes.axhline(block.start - 0.5, color=NEW_COLOURS[0], linewidth=width, gid=gid)
     if min(block.stop - block.start for block in blocks) < 0.15 * classes and len(blocks) > 1:
