@@ -111,8 +111,10 @@ def test_batch_statistics_of_frozen_parts_go_on(learned: Learned) -> None:
     assert learned.moved("backbone.stem.1.running_mean", 0, 1) == bool(learned.method.active)
 
 
-def test_earlier_novel_heads_and_branches_stay_bit_for_bit(learned: Learned) -> None:
-    earlier = [name for name in learned.states[1] if name.startswith(("novel.0.", "auxiliary.0.", "branches.0."))]
+def test_earlier_novel_heads_stay_bit_for_bit_and_branches_go_on(learned: Learned) -> None:
+    for name in (name for name in learned.states[1] if name.startswith("branches.0.") and name.endswith("weight")):
+        assert learned.moved(name, 1, 2), name
+    earlier = [name for name in learned.states[1] if name.startswith(("novel.0.", "auxiliary.0."))]
     assert bool(earlier) == (learned.method.design.novel != "joint")
     for name in earlier:
         assert not learned.moved(name, 1, 2), name

@@ -60,6 +60,18 @@ def test_old_head_distillation_is_of_the_labelled_classes(seed: int) -> None:
     assert OldHeadDistillation(temperature=3.0).loss(inputs).item() == pytest.approx(expected, rel=1e-9)
 
 
+def test_old_head_distillation_adds_up_over_every_earlier_head() -> None:
+    inputs, generator = example(), torch.Generator().manual_seed(0)
+    (now, before), (later, earlier) = (
+        [torch.randn(len(inputs.features), size, generator=generator, dtype=torch.float64) for _ in range(2)]
+        for size in (4, 2)
+    )
+    every = replace(inputs, old_novel=(now, later), teacher_novel=(before, earlier))
+    expected = OldHeadDistillation().loss(inputs).item()
+    expected += naive.distillation(rows(now), rows(before), 2.0) + naive.distillation(rows(later), rows(earlier), 2.0)
+    assert OldHeadDistillation().loss(every).item() == pytest.approx(expected, rel=1e-9)
+
+
 def test_old_head_distillation_moves_the_features_and_no_head() -> None:
     inputs = example()
     frozen = torch.linspace(-1, 1, FEATURES * 3, dtype=torch.float64).view(FEATURES, 3)

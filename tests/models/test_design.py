@@ -83,8 +83,8 @@ def test_a_residual_branch_stands_beside_the_last_stage() -> None:
     branches = [branch(shared).mean(dim=(2, 3)) for branch in network.branches]
     torch.testing.assert_close(features, torch.cat([basic, *branches], dim=1))
     torch.testing.assert_close(network.joint_logits(features), network.joint(basic))
-    for step in range(2):
-        torch.testing.assert_close(network.novel_logits(features, step), network.novel[step](basic + branches[step]))
+    torch.testing.assert_close(network.novel_logits(features, 0), network.novel[0](basic + branches[0]))
+    torch.testing.assert_close(network.novel_logits(features, 1), network.novel[1](basic + branches[0] + branches[1]))
     torch.testing.assert_close(network.auxiliary_logits(features), network.auxiliary[1](branches[1]))
     assert network.weight_norms().shape == (9,)
 

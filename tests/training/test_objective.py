@@ -6,8 +6,18 @@ import pytest
 import torch
 
 from hoarfrost.losses.functional import sigmoid_rampup
-from hoarfrost.losses.terms import Consistency, CrossEntropy, FeatureDistillation, Pairwise, Replay, SelfTraining, Term
+from hoarfrost.losses.terms import (
+    Consistency,
+    CrossEntropy,
+    FeatureDistillation,
+    OldHeadDistillation,
+    Pairwise,
+    Replay,
+    SelfTraining,
+    Term,
+)
 from hoarfrost.memory import ClassStatistics, Rehearsal
+from hoarfrost.methods import METHODS
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow
 from hoarfrost.training.objective import Objective, choose_trained
@@ -66,6 +76,24 @@ def test_inputs_are_what_their_names_say(teacher: Network) -> None:
     assert torch.allclose(inputs.teacher_features, teacher(images[:6]))
     assert not inputs.teacher_features.requires_grad
     assert inputs.labels is None
+
+
+def test_every_earlier_head_of_the_teacher_is_asked_of_both_networks_features() -> None:
+    torch.manual_seed(0)
+    design = METHODS["restune"].design
+    teacher = grow(grow(Network(build_backbone("small", 1), 3, design), 2), 4).eval()
+    objective = Objective(grow(teacher, 2), terms=(OldHeadDistillation(),), teacher=teacher)
+    objective.train()
+    images = torch.rand(6, 1, 16, 16)
+    inputs = objective.inputs(images, None, None)
+    now, before = objective.student(images), teacher(images)
+    assert [logits.shape for logits in inputs.old_novel] == [(6, 2), (6, 4)]
+    for step in range(2):
+        assert torch.allclose(inputs.old_novel[step], teacher.novel_logits(now, step), atol=1e-6)
+        assert torch.allclose(inputs.teacher_novel[step], teacher.novel_logits(before, step), atol=1e-6)
+        assert not inputs.teacher_novel[step].requires_grad
+    assert inputs.old_head is not None
+    assert torch.allclose(inputs.old_head, teacher.joint_logits(now), atol=1e-6)
 
 
 def test_views_apart_have_batch_statistics_of_their_own(teacher: Network) -> None:

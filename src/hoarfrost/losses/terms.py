@@ -69,6 +69,10 @@ class LossInputs:
     """(M, D) further features of remembered classes, to mix with others"""
     old_head: Tensor | None = None
     """(B, known) logits of the previous model's joint head on the features of this one, first view"""
+    old_novel: tuple[Tensor, ...] = ()
+    """(B, n_t) each: logits of the previous model's novel heads on the features of this one, first view"""
+    teacher_novel: tuple[Tensor, ...] = ()
+    """(B, n_t) each: logits of the previous model's novel heads, first view"""
     auxiliary: Tensor | None = None
     """(B, n) logits of the auxiliary head on this step's residual features, first view"""
     targets: Tensor | None = None
@@ -339,7 +343,7 @@ class LogitDistillation(Term):
 
 @dataclass(frozen=True, kw_only=True)
 class OldHeadDistillation(Term):
-    """ResTune's way not to forget: stage one's head, left as it is, says the same of the features as before."""
+    """ResTune's way not to forget: every earlier head, left as it is, says the same of the features as before."""
 
     kind: ClassVar[str] = "old-head-distillation"
 
@@ -347,14 +351,17 @@ class OldHeadDistillation(Term):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The previous model, and its head on the features of this one."""
+        """The previous model, and its heads on the features of this one."""
         return frozenset({"teacher", "old head"})
 
     def loss(self, inputs: LossInputs) -> Tensor:
-        """First view, the classes of stage one."""
+        """First view; the head of stage one's classes and that of each earlier discovery, added up."""
         now, before = present(inputs.old_head, "old_head"), present(inputs.teacher_joint, "teacher_joint")
         labelled = inputs.labelled
-        return F.logit_distillation(now[:, :labelled], before[:, :labelled], self.temperature, "softmax")
+        heads = [(now[:, :labelled], before[:, :labelled])]
+        heads += zip(inputs.old_novel, inputs.teacher_novel, strict=True)
+        losses = [F.logit_distillation(new, old, self.temperature, "softmax") for new, old in heads]
+        return torch.stack(losses).sum()
 
 
 @dataclass(frozen=True, kw_only=True)

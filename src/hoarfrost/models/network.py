@@ -113,8 +113,8 @@ class Network(nn.Module):
             first = self.known + sum(self.novel_per_step[:step])
             return self.joint_logits(features)[:, first : first + self.novel_per_step[step]]
         seen = self.basic(features)
-        if self.design.residual:
-            seen = seen + self.residual(features, step)
+        for earlier in range(step + 1 if self.design.residual else 0):
+            seen = seen + self.residual(features, earlier)
         logits: Tensor = self.novel[step](seen)
         return logits
 

@@ -21,8 +21,8 @@ Outcome = tuple[Tensor, Tensor, tuple[Tensor | None, ...]]
 def choose_trained(network: Network, *, frozen: Sequence[str], terms: Sequence[Term]) -> None:
     """Sets which parameters get a gradient: not the frozen parts, and only heads that some term trains.
 
-    What gets none is kept from the optimiser, since weight decay would shrink it. Of the novel heads and the residual
-    branches only the newest is ever trained.
+    What gets none is kept from the optimiser, since weight decay would shrink it. Of the novel heads only the newest is
+    ever trained; residual branches all are, since each head looks at those up to its own.
     """
     network.requires_grad_(False)
     network.backbone.requires_grad_(True)
@@ -34,8 +34,7 @@ def choose_trained(network: Network, *, frozen: Sequence[str], terms: Sequence[T
     for name, parts in (("novel", network.novel), ("auxiliary", network.auxiliary)):
         if len(parts):
             parts[-1].requires_grad_(name in heads)
-    if len(network.branches):
-        network.branches[-1].requires_grad_(True)
+    network.branches.requires_grad_(True)
 
 
 class Objective(nn.Module):
@@ -87,12 +86,10 @@ class Objective(nn.Module):
         return ("loss", *(term.kind for term in self.terms))
 
     def train(self, mode: bool = True) -> Objective:
-        """The teacher never leaves its evaluation mode, nor do the branches of earlier steps."""
+        """The teacher never leaves its evaluation mode."""
         super().train(mode)
         if self.teacher is not None:
             self.teacher.eval()
-        for branch in self.student.branches[:-1]:
-            branch.eval()
         return self
 
     def set_epoch(self, epoch: int) -> None:
@@ -161,12 +158,14 @@ class Objective(nn.Module):
         taught = None
         if teacher is not None and "teacher" in self.needs:
             with torch.no_grad():
-                taught = teacher.backbone(first).float()
+                taught = teacher(first).float()
         if self.gather is not None:
             features = [self.gather(view) for view in features]
             taught = None if taught is None else self.gather(taught)
         two = self.views > 1
         given: dict[str, Tensor | None] = {}
+        old_novel: tuple[Tensor, ...] = ()
+        teacher_novel: tuple[Tensor, ...] = ()
         with torch.autocast(images.device.type, enabled=False):
             if student.steps:
                 given["novel"] = student.novel_logits(features[0])
@@ -177,10 +176,14 @@ class Objective(nn.Module):
                 given["auxiliary"] = student.auxiliary_logits(features[0])
             if teacher is not None and taught is not None:
                 with torch.no_grad():
-                    given["teacher_features"] = taught
-                    given["teacher_joint"] = teacher.joint(taught)
+                    given["teacher_features"] = teacher.basic(taught)
+                    given["teacher_joint"] = teacher.joint_logits(taught)
                 if "old head" in self.needs:
                     given["old_head"] = teacher.joint_logits(features[0])
+                    earlier = range(teacher.steps)
+                    with torch.no_grad():
+                        teacher_novel = tuple(teacher.novel_logits(taught, step) for step in earlier)
+                    old_novel = tuple(teacher.novel_logits(features[0], step) for step in earlier)
             if replayed is not None:
                 drawn, given["replay_labels"] = replayed
                 rehearsed = len(replayed[1])
@@ -197,6 +200,8 @@ class Objective(nn.Module):
             joint=joint,
             labels=labels,
             labelled_part=part,
+            old_novel=old_novel,
+            teacher_novel=teacher_novel,
             **given,
         )
 
