@@ -200,3 +200,25 @@ def test_help_names_the_usual_number_of_runs_at_a_time(capsys: pytest.CaptureFix
         main(["reproduce", "--help"])
     said = " ".join(capsys.readouterr().out.split())
     assert f"default: {JOBS_ON_GPU} on a GPU, fewer below {JOBS_ON_GPU * MEMORY_OF_A_RUN >> 30} GiB" in said
+
+
+def test_a_table_in_the_papers_variant_and_with_other_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = ["--variant", "paper", "--set", "discover.learning_rate=0.05"]
+    command = ["reproduce", "tableA3", *SHORT, *changed, "--out", str(tmp_path), "--json"]
+    assert main(command) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert Path(content["files"][0]).name == "tableA3-digits-paper-discover-learning-rate-0-05-epochs1.md"
+    (folder,) = tmp_path.glob("digits-5-5/frost-*")
+    assert folder.name == "frost-paper-discover-learning-rate-0-05-epochs1-seed0"
+    written = json.loads((folder / "config.json").read_text())
+    assert written["variant"] == json.loads((folder / "metrics.json").read_text())["variant"] == "paper"
+    assert written["learner"]["discover"]["learning_rate"] == 0.05
+    assert written["learner"]["method"]["terms"]["pairwise"]["similarity"] == "logistic"
+    assert main([*command, "--dry-run"]) == 0
+    assert [run["finished"] for run in json.loads(capsys.readouterr().out)["runs"]] == [True, True]
+    for wrong, word in (("--variant=papr", "did you mean 'paper'"), ("--set=discover.rate=1", "discover.rate")):
+        assert main([*command[:2], *SHORT, wrong, "--out", str(tmp_path / "new")]) == 2
+        assert word in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
