@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import socket
+import sys
 import time
 from dataclasses import dataclass
+
+
+def end_with_parent() -> None:
+    """Has this process asked to end when the one that started it is gone, however that came about; on Linux."""
+    if sys.platform == "linux":
+        set_death_signal = 1
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
+
 
 PATIENCE = 5.0
 """seconds that a process waits for the first one, before it leaves it to that one to speak"""

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -23,16 +24,29 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 
+def flush(path: Path) -> None:
+    """Has the system write a file, or the names in a folder, to the disk, so that a loss of power leaves them."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 @contextmanager
-def replaced_file(path: Path, mark: str = "") -> Iterator[Path]:
+def replaced_file(path: Path, mark: str = "", *, lasting: bool = False) -> Iterator[Path]:
     """A place beside ``path`` to write to, which takes its name when the block ends well and vanishes when not.
 
-    ``mark`` keeps apart processes that may make the same file at once.
+    ``mark`` keeps apart processes that may make the same file at once. What is ``lasting`` is flushed to the disk.
     """
     part = path.with_name(f".{path.name}{mark}.part")
     try:
         yield part
+        if lasting:
+            flush(part)
         part.replace(path)
+        if lasting:
+            flush(path.parent)
     except OSError as error:
         part.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
@@ -41,15 +55,15 @@ def replaced_file(path: Path, mark: str = "") -> Iterator[Path]:
         raise
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes, *, lasting: bool = False) -> None:
     """Writes a file as a whole: it holds the old content or the new one, never a part."""
-    with replaced_file(path) as part:
+    with replaced_file(path, lasting=lasting) as part:
         part.write_bytes(content)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes JSON as a whole, indented for people."""
-    write_bytes(path, (indented(content) + "\n").encode())
+    """Writes JSON as a whole, indented for people, and flushes it to the disk."""
+    write_bytes(path, (indented(content) + "\n").encode(), lasting=True)
 
 
 _NUMBERS = re.compile(r"\[\n\s*[-+.\deE]+(?:,\n\s*[-+.\deE]+)*\n\s*\]")
@@ -181,7 +195,10 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 @contextmanager
 def replaced_folder(target: Path) -> Iterator[Path]:
-    """A new folder to fill, which takes the place of ``target`` when the block ends well and vanishes when not."""
+    """A new folder to fill, which takes the place of ``target`` when the block ends well and vanishes when not.
+
+    It is flushed to the disk before it takes that place.
+    """
     target = target.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
     new, old = _beside(target, "new"), _beside(target, "old")
@@ -190,6 +207,9 @@ def replaced_folder(target: Path) -> Iterator[Path]:
     new.mkdir()
     try:
         yield new
+        for path in (*new.rglob("*"), new):
+            if path.is_file() or path.is_dir():
+                flush(path)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
@@ -197,6 +217,7 @@ def replaced_folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
         target.rename(old)
     new.rename(target)
+    flush(target.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -240,10 +261,14 @@ def _claim(folder: Path, held: ExitStack) -> None:
         _claims.add(handle)
         held.callback(os.close, handle)
         held.callback(_claims.discard, handle)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"another command is at work in {folder}: wait for it, or choose another --out") from None
+        for patience in (*[0.05] * 10, None):  # one that only asks whether somebody is at work holds it for a moment
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if patience is not None:
+                    time.sleep(patience)
+        raise InputError(f"another command is at work in {folder}: wait for it, or choose another --out")
 
 
 _claims: set[int] = set()
@@ -258,6 +283,21 @@ def _leave_claims() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_claims)
+
+
+def is_at_work(folder: Path) -> bool:
+    """Whether another process works in a folder with a ``config.json``."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        handle = os.open(folder / "config.json", os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+    return False
 
 
 def recover_folder(target: Path) -> None:

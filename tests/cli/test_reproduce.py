@@ -222,3 +222,16 @@ def test_a_table_in_the_papers_variant_and_with_other_settings(
         assert main([*command[:2], *SHORT, wrong, "--out", str(tmp_path / "new")]) == 2
         assert word in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_two_commands_in_one_folder_share_the_runs_and_both_end_well(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hoarfrost", "reproduce", "tableA3", *SHORT, "--out", str(tmp_path), "--json"]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    tables = [json.loads(out) for out, _ in said]
+    assert tables[0]["rows"] == tables[1]["rows"]
+    assert all(len(row["scores"]["All"]["ours"]) == 1 for row in tables[0]["rows"])
+    assert any("is being carried out by another command" in err for _, err in said)
+    starts = sum(err.count(" started") for _, err in said)
+    assert starts <= 4, "a run that another command is at work on is waited for, not tried again and again"

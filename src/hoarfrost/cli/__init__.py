@@ -6,6 +6,7 @@ import argparse
 import errno
 import io
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from typing import NoReturn
 
 import hoarfrost
 from hoarfrost.cli import bench, demo, discover, evaluate, fit, methods, predict, reproduce, run
-from hoarfrost.cli.bytecode import keep_bytecode
+from hoarfrost.cli.signals import Ended, ending, exit_code
 from hoarfrost.errors import InputError
 from hoarfrost.launch import Launched
 
@@ -90,19 +91,26 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code: 0, or 2 for input that cannot be used."""
+    """Runs one command; returns its exit code: 0, 2 for input that cannot be used, 130 or 143 after a signal."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not stop anything
             stream.reconfigure(errors="backslashreplace")
     parsed = parse(sys.argv[1:] if arguments is None else list(arguments))
-    keep_bytecode()
     resumable = "resume" in parsed
     onward = "; --resume goes on from the last finished epoch" if resumable else ""
     warnings.showwarning = lambda message, *_, **__: _warn(str(message))
+
+    def end(number: int) -> None:
+        """The last line after a signal."""
+        if Launched.detect().is_first:
+            what = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+            print(f"\nhoarfrost: {what}{onward}", file=sys.stderr, flush=True)
+
     try:
-        code: int = VERBS[parsed.verb].main(parsed)
-        sys.stdout.flush()
-        return code
+        with ending(end):
+            code: int = VERBS[parsed.verb].main(parsed)
+            sys.stdout.flush()
+            return code
     except InputError as error:
         return _refuse(str(error))
     except BrokenPipeError:
@@ -115,16 +123,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
             then = ", then go on with --resume" if resumable else ""
             return _refuse(f"there is no room on the disk{place}: free some{then}")
         return _refuse(f"{error.strerror or error}{place}: check the path and its permissions")
-    except KeyboardInterrupt:
-        if Launched.detect().is_first:
-            print(f"\nhoarfrost: interrupted{onward}", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        number = error.number if isinstance(error, Ended) else int(signal.SIGINT)
+        end(number)
+        return exit_code(number)
     except Exception as error:
         if Launched.detect().is_refused():  # what is left here is that the others are gone
             return 2
         if str(error).startswith("DataLoader worker"):  # PyTorch's words, wherever it was when it heard of it
             return _refuse(f"a process that reads images was ended from outside, as where memory is short{onward}")
+        launched = Launched.detect()
+        if launched.processes > 1 and _is_of_connection(error):
+            _say(f"process {launched.rank}: another process of this run is gone{onward}")
+            return 1
         raise
+
+
+def _is_of_connection(error: Exception) -> bool:
+    """Whether PyTorch says that another process cannot be reached any more."""
+    from torch.distributed import DistError
+
+    words = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "remote process exited")
+    return isinstance(error, DistError) or (isinstance(error, RuntimeError) and any(w in str(error) for w in words))
 
 
 def _refuse(message: str) -> int:

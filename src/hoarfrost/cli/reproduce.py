@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Carries out what is missing, writes the table, prints it."""
     from hoarfrost.paper.estimate import Estimate
-    from hoarfrost.paper.plan import PATIENCE, log_of
+    from hoarfrost.paper.plan import log_of
     from hoarfrost.paper.tables import FORMER_NAMES
     from hoarfrost.training.runtime import resolve_device
 
@@ -116,14 +115,13 @@ def main(args: argparse.Namespace) -> int:
             counting.start()
 
         try:
-            with _ended_in_order():
-                failed = _carry_out(args, missing, begin, said, on_gpu=device.type == "cuda")
-        except (KeyboardInterrupt, SystemExit):
+            failed = _carry_out(args, missing, begin, said, on_gpu=device.type == "cuda")
+        except KeyboardInterrupt:
             _tell("the same command goes on from here")
             raise
         finally:
             if counting.is_alive():
-                counting.join(PATIENCE)
+                counting.join(1.0)
     contents, texts = list[dict[str, Any]](), list[str]()
     for part in asked:
         if part.draws:
@@ -170,20 +168,6 @@ def _asked(name: str, args: argparse.Namespace) -> Asked:
     unusual = tables.named(args.variant, args.settings)
     file = "-".join([name, *(datasets if args.dataset else ()), *unusual, *shortened, *several])
     return Asked(name, datasets, plan, args.out / file, draws=draws)
-
-
-@contextlib.contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """Within the block SIGTERM ends this process as Ctrl-C does: the runs first, and what was started for them."""
-
-    def end(number: int, _frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _carry_out(

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from hoarfrost.errors import InputError
-from hoarfrost.paper.plan import Job, Launch, Planned, end_with_parent, log_of
+from hoarfrost.launch import end_with_parent
+from hoarfrost.paper.plan import Job, Launch, Planned, log_of
 
 
 class Cluster:

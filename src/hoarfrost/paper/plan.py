@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import signal
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 from hoarfrost import store
 from hoarfrost.config import Config, from_json, override, parse_setting
 from hoarfrost.errors import InputError
+from hoarfrost.launch import end_with_parent
 from hoarfrost.methods import get_method
 from hoarfrost.recipes import get_recipe
 
@@ -111,8 +111,8 @@ JOBS_ON_GPU = 4
 MEMORY_OF_A_RUN = 6 << 30
 """bytes of a GPU that a run can count on; a smaller GPU gets fewer at a time"""
 
-PATIENCE = 10.0
-"""seconds that runs get to end, after they were asked to"""
+PATIENCE = 4.0
+"""seconds that runs get to end, after they were asked to; they end with this process in any case"""
 
 
 def usual_jobs(devices: Sequence[str]) -> int:
@@ -156,13 +156,6 @@ def launch_here(
 def log_of(folder: Path, run: Planned) -> Path:
     """Where a run's words on standard error are."""
     return folder / "logs" / f"{run.name.replace('/', '-')}.log"
-
-
-def end_with_parent() -> None:
-    """In the new process: two of them must not go on with one run, after the first one's parent was killed."""
-    if sys.platform == "linux":
-        set_death_signal = 1
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
 
 
 @contextmanager
@@ -218,10 +211,11 @@ def carry_out(
 ) -> list[Planned]:
     """Carries all out, ``jobs`` at a time, and gives those that failed; ``said`` hears what becomes of each.
 
-    Runs that need a stage one wait for the run that makes it, unless it is ``made``.
+    Runs that need a stage one wait for the run that makes it, unless it is ``made``. A run that another command is at
+    work on is left to that one; if it is not finished there, it is carried out here.
     """
     waiting, running, failed = list(plan), dict[Planned, Job](), list[Planned]()
-    made = set(made)
+    made, elsewhere = set(made), set[Planned]()
     try:
         while waiting or running:
             for run, job in list(running.items()):
@@ -231,12 +225,25 @@ def carry_out(
                 del running[run]
                 if code == 0:
                     made.add(run.stage_one)
+                elif store.is_at_work(folder / run.name):  # another command was a little quicker
+                    waiting.append(run)
+                    continue
                 else:
                     failed.append(run)
                 said(run, "done" if code == 0 else "failed" if code > 0 else f"was ended by {_signal(-code)}")
             made |= {run.stage_one for run in running if has_stage_one(folder / run.name)}
             busy = {run.stage_one for run in running} - made
             for run in list(waiting):
+                if store.is_at_work(folder / run.name):
+                    if run not in elsewhere:
+                        elsewhere.add(run)
+                        said(run, "is being carried out by another command")
+                    continue
+                if run in elsewhere and run.metrics(folder) is not None:
+                    waiting.remove(run)
+                    made.add(run.stage_one)
+                    said(run, "done")
+                    continue
                 if len(running) < jobs and run.stage_one not in busy:
                     waiting.remove(run)
                     try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import logging
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 
 from hoarfrost.data.sources import WHOLE, Share
 from hoarfrost.errors import InputError
-from hoarfrost.launch import Launched
+from hoarfrost.launch import Launched, end_with_parent
 from hoarfrost.memory import Tally
 
 T = TypeVar("T")
@@ -84,6 +85,8 @@ class SeveralProcesses(Processes):
             num_nodes=launched.machines,
             strategy=DDPStrategy(broadcast_buffers=False),  # they are averaged after each epoch
         )
+        if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun is the parent: without it nobody ends its processes
+            end_with_parent()
         self.fabric.launch()
         atexit.register(_leave)
         self.rank, self.count = self.fabric.global_rank, self.fabric.world_size
