@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -104,3 +107,24 @@ def test_a_stage_that_is_compiled_says_so_once(
     learner.discover(found.images, found.novel, observer=told)
     begins = ["compiling"] if compiled == "on" else []
     assert told.words == [word for k in range(2) for word in (f"stage {k}", *begins, "epoch 0", "epoch 1")]
+
+
+def test_a_full_disk_ends_tensorboards_log_and_not_the_run(tmp_path: Path) -> None:
+    script = tmp_path / "full.py"
+    script.write_text(
+        "import resource, signal\n"
+        "from pathlib import Path\n"
+        "from hoarfrost.cli.follow import TensorBoard\n"
+        "board = TensorBoard(Path('board'))\n"
+        "board.stage_started(0, epochs=9, batches=1, done=0)\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
+        "for epoch in range(9):\n"
+        "    terms = {f'a term with a long name {k}': 1.0 for k in range(9)}\n"
+        "    board.epoch_done({'stage': 0, 'epoch': epoch, 'loss': 1, 'learning_rate': 1, 'terms': terms}, None)\n"
+        "print('all epochs')\n"
+    )
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "all epochs\n")
+    assert done.stderr.count("TensorBoard's log ends here: File too large") == 1
+    assert "Traceback" not in done.stderr

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -129,8 +132,14 @@ class Following:
             self.bars.progress.stop()
 
 
+def quiet_without_room(thread: threading.ExceptHookArgs) -> None:
+    """For a thread that writes in the background: of a full disk whoever gave it the work hears too, and says so."""
+    if not isinstance(thread.exc_value, OSError):
+        threading.__excepthook__(thread)
+
+
 class TensorBoard(Observer):
-    """Losses and accuracies as TensorBoard reads them."""
+    """Losses and accuracies as TensorBoard reads them. Where they cannot be written, the run goes on without."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -139,14 +148,27 @@ class TensorBoard(Observer):
             raise InputError("--tensorboard needs the package: pip install 'hoarfrost[tensorboard]'") from None
         self.folder, self.kind = folder, SummaryWriter
         self.writer: Any = None
+        self.over = False
 
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """Begins to write: not before, since the run folder is not there yet."""
+        threading.excepthook = quiet_without_room
         if self.writer is None:
-            self.writer = self.kind(str(self.folder))
+            self._try(lambda: setattr(self, "writer", self.kind(str(self.folder))))
 
     def epoch_done(self, entry: Entry, network: Network) -> None:
         """One point a curve."""
+        self._try(lambda: self._write(entry))
+
+    def _try(self, work: Callable[[], None]) -> None:
+        try:
+            if not self.over:
+                work()
+        except OSError as error:
+            self.over = True
+            warnings.warn(f"TensorBoard's log ends here: {error.strerror or error}", stacklevel=2)
+
+    def _write(self, entry: Entry) -> None:
         prefix, epoch = f"stage-{entry['stage']}", entry["epoch"]
         scalars = {"loss": entry["loss"], "learning_rate": entry["learning_rate"], **entry["terms"]}
         scalars |= {f"accuracy/{k}": v for k, v in entry.get("accuracy", {}).items() if v is not None}
