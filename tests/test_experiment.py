@@ -89,7 +89,8 @@ def test_metrics_have_the_fields_that_people_read(whole: Path) -> None:
     assert (first["known"], first["novel"], second["known"], second["novel"]) == (4, 3, 7, 3)
     assert (len(first["new_by_step_joint"]), len(second["new_by_step_novel"])) == (1, 2)
     assert set(second["joint"]) == {"old", "new", "all", "hm"}
-    assert set(second["original_rt"]) == {"old", "new", "all"}
+    assert set(second["original_rt"]) == {"old", "new", "all", "old_matched"}
+    assert second["original_rt"]["old_matched"] >= second["original_rt"]["old"], "the best matching is no worse"
 
 
 def test_the_last_scores_are_those_of_the_saved_model(whole: Path, digits: tuple[ImageSet, ImageSet]) -> None:
