@@ -23,6 +23,7 @@ from PIL import Image
 
 from hoarfrost.data.arrays import fit_to
 from hoarfrost.data.datasets import DATASETS, load_dataset, read_images, read_npz
+from hoarfrost.data.download import unpack
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import DtypeError, InputError
 
@@ -458,6 +459,58 @@ class TestDownload:
 
         archive.unlink()
         refused("404")
+
+    @pytest.mark.parametrize("without_filter", [False, True])
+    def test_an_archive_of_files_and_folders(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_filter: bool
+    ) -> None:
+        if without_filter:  # as Python has it up to 3.11.3
+            extractall = tarfile.TarFile.extractall
+
+            def older(
+                tar: tarfile.TarFile, path: str = ".", members: object = None, *, numeric_owner: bool = False
+            ) -> None:
+                extractall(tar, path, filter="data")
+
+            monkeypatch.setattr(tarfile.TarFile, "extractall", older)
+            monkeypatch.delattr(tarfile, "data_filter", raising=False)
+        (tmp_path / "source" / "in" / "empty").mkdir(parents=True)
+        (tmp_path / "source" / "in" / "file").write_bytes(b"content")
+        (tmp_path / "source" / "in" / "file").chmod(0o4755)
+        with tarfile.open(tmp_path / "some.tar.gz", "w:gz") as tar:
+            tar.add(tmp_path / "source", "data")
+        unpack(tmp_path / "some.tar.gz", tmp_path / "unpacked")
+        assert sorted(str(path.relative_to(tmp_path / "unpacked")) for path in (tmp_path / "unpacked").rglob("*")) == [
+            "data",
+            "data/in",
+            "data/in/empty",
+            "data/in/file",
+        ]
+        made = tmp_path / "unpacked" / "data" / "in" / "file"
+        assert made.read_bytes() == b"content"
+        assert not made.stat().st_mode & 0o6111, "what is unpacked is not run"
+
+    @pytest.mark.parametrize(
+        ("name", "kind", "target"),
+        [
+            ("/tmp/away", tarfile.REGTYPE, ""),
+            ("data/../../away", tarfile.REGTYPE, ""),
+            ("../away", tarfile.DIRTYPE, ""),
+            ("data/link", tarfile.SYMTYPE, "../../away"),
+            ("data/link", tarfile.SYMTYPE, "file"),
+            ("data/link", tarfile.LNKTYPE, "/etc/hostname"),
+            ("data/pipe", tarfile.FIFOTYPE, ""),
+            ("data/device", tarfile.CHRTYPE, ""),
+        ],
+    )
+    def test_an_archive_with_anything_else(self, tmp_path: Path, name: str, kind: bytes, target: str) -> None:
+        with tarfile.open(tmp_path / "some.tar.gz", "w:gz") as tar:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, target
+            tar.addfile(member)
+        with pytest.raises(tarfile.TarError, match=r"outside the destination|neither a file nor a folder"):
+            unpack(tmp_path / "some.tar.gz", tmp_path / "deep" / "unpacked")
+        assert not list((tmp_path / "deep").rglob("*"))
 
     def test_no_network(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with ThreadingHTTPServer(("127.0.0.1", 0), QuietHandler) as server:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 import tempfile
 import zipfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from hoarfrost.errors import InputError
 
@@ -33,4 +34,24 @@ def unpack(archive: Path, folder: Path) -> None:
             members.extractall(folder)  # drops drive letters, leading slashes and ".." by itself
     else:
         with tarfile.open(archive) as members:
-            members.extractall(folder, filter="data")
+            _extract(members, folder)
+
+
+def _extract(members: tarfile.TarFile, folder: Path) -> None:
+    """Folders and files of a tar archive, with their contents alone; links, devices and ways out are refused.
+
+    `extractall` has a filter for this, but not before Python 3.11.4.
+    """
+    for member in members:
+        place = PurePosixPath(member.name)
+        if place.is_absolute() or ".." in place.parts:
+            raise tarfile.ExtractError(f"{member.name!r} would be outside the destination")
+        if member.isdir():
+            (folder / place).mkdir(parents=True, exist_ok=True)
+            continue
+        content = members.extractfile(member) if member.isreg() else None
+        if content is None:
+            raise tarfile.ExtractError(f"{member.name!r} is neither a file nor a folder")
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        with content, (folder / place).open("wb") as file:
+            shutil.copyfileobj(content, file)
