@@ -57,7 +57,7 @@ def made(cache: Path) -> list[Path]:
 
 @pytest.fixture
 def no_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: str) -> NDArray[np.uint8]:
+    def refuse(path: str, *_: int, **__: int | None) -> NDArray[np.uint8]:
         raise AssertionError(f"{path} was decoded")
 
     monkeypatch.setattr(images_module, "decode", refuse)
@@ -67,10 +67,10 @@ class TestCached:
     def test_of_several_at_once_one_decodes(self, source: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         images, decoded = [on_disk(source) for _ in range(3)], list[str]()
 
-        def slowly(path: str) -> NDArray[np.uint8]:
+        def slowly(path: str, size: int, channels: int, **noted: int | None) -> NDArray[np.uint8]:
             decoded.append(path)
             time.sleep(0.01)
-            return decode(path)
+            return decode(path, size, channels, **noted)
 
         monkeypatch.setattr(images_module, "decode", slowly)
         with ThreadPoolExecutor(3) as pool:
@@ -282,9 +282,9 @@ def test_a_folder_with_a_cache_is_decoded_once(
         path.write_bytes(path.read_bytes()[:-200])
     decoded = list[str]()
 
-    def counting(path: str) -> NDArray[np.uint8]:
+    def counting(path: str, size: int, channels: int, **noted: int | None) -> NDArray[np.uint8]:
         decoded.append(path)
-        return decode(path)
+        return decode(path, size, channels, **noted)
 
     monkeypatch.setattr(images_module, "decode", counting)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hoarfrost.errors import DtypeError, InputError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 Pixels: TypeAlias = NDArray[np.uint8]
 Ids: TypeAlias = NDArray[np.int64]
@@ -150,13 +153,22 @@ def with_channels(images: Pixels, channels: int) -> Pixels:
 def _resized(images: Pixels, size: int) -> Pixels:
     if images.shape[1:3] == (size, size):
         return images
-    if size < MIN_SIDE:
-        raise InputError(f"the image size {size} is too small: choose at least {MIN_SIDE}")
     from PIL import Image
 
-    resized = np.empty((len(images), size, size, images.shape[-1]), dtype=np.uint8)
-    for row, image in zip(resized, images, strict=True):
+    made = np.empty((len(images), size, size, images.shape[-1]), dtype=np.uint8)
+    for row, image in zip(made, images, strict=True):
         # Pillow wants gray images without the channel axis.
         picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
-        row[...] = np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR)).reshape(row.shape)
-    return resized
+        row[...] = np.asarray(resized(picture, size)).reshape(row.shape)
+    return made
+
+
+def resized(picture: Image.Image, size: int) -> Image.Image:
+    """The picture in (size, size); itself where it is that large already."""
+    from PIL import Image
+
+    if picture.size == (size, size):
+        return picture
+    if size < MIN_SIDE:
+        raise InputError(f"the image size {size} is too small: choose at least {MIN_SIDE}")
+    return picture.resize((size, size), Image.Resampling.BILINEAR)

@@ -25,7 +25,7 @@ from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk, in_chunks, too_l
 from hoarfrost.data.paths import Indices
 from hoarfrost.errors import InputError
 
-FORMAT = 1
+FORMAT = 2
 
 PIECE = 1 << 20
 """Bytes read at once where a whole file is looked through."""
@@ -54,7 +54,9 @@ class Keep:
             return images
         if not self.stay_on_disk(images.images):
             return replace(images, images=images.images[:])
-        return images if self.cache is None else cached(images, self.cache)
+        if self.cache is not None:
+            return cached(images, self.cache)
+        return replace(images, images=images.images.noted()) if isinstance(images.images, ImageFiles) else images
 
 
 AUTO = Keep()
@@ -83,7 +85,8 @@ def keep_decoded(files: ImageFiles, folder: str | Path) -> tuple[Path, list[int]
     With it come the positions of the files that it lacks, since they cannot be decoded. They are kept beside it, so
     that nobody has to find them again.
     """
-    place, key = Path(folder).absolute(), _key(files)
+    place, files = Path(folder).absolute(), files.noted()
+    key = _key(files)
     try:
         if found := _found(place, files, key):
             return found
@@ -175,14 +178,12 @@ def _reading(path: Path) -> Iterator[None]:
 def _key(files: ImageFiles) -> bytes:
     """What the pixels depend on: which files, in which order and state, and what they are decoded to."""
     digest = hashlib.sha256(repr((FORMAT, files.shape)).encode())
-    paths = replace(files.files, root=files.files.root.absolute())
+    paths, states = replace(files.files, root=files.files.root.absolute()), files.states
+    assert states is not None
     for row in range(len(paths)):
-        path = paths.text(row)
-        try:
-            status = os.stat(path)  # noqa: PTH116 - see FileList.text
-        except OSError as error:
-            raise unreadable(path) from error
-        digest.update(os.fsencode(path) + b"\0%d %d\0" % (status.st_size, status.st_mtime_ns))
+        if states[row] == 0:
+            raise unreadable(paths.text(row))
+        digest.update(os.fsencode(paths.text(row)) + b"\0%d\0" % states[row])
     return digest.digest()
 
 

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias, cast
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from hoarfrost.data.arrays import Ids, Pixels, as_images, encode_labels
 from hoarfrost.data.cache import AUTO, Keep
 from hoarfrost.data.download import fetch
 from hoarfrost.data.folder import looking_into, read_folder
-from hoarfrost.data.images import ImageFiles, ImageSet
+from hoarfrost.data.images import ImageFiles, ImageSet, free_memory
 from hoarfrost.data.unpickle import load_pickle
 from hoarfrost.errors import InputError, unknown
+from hoarfrost.reading import open_regular, read_bytes
 
 Split: TypeAlias = tuple[ImageSet, ImageSet]
 """Training and test set, both labelled, with the same class names."""
 
 Arrays: TypeAlias = dict[str, NDArray[np.generic]]
+
+MOST_TEXT = 64 << 20
+"""Bytes of a list of names; Tiny-ImageNet's longest has half a million."""
 
 
 @dataclass(frozen=True)
@@ -191,21 +196,32 @@ def _read_tiny_imagenet(folder: Path, size: int | None, keep: Keep) -> Split:
         file_name, name, *_ = [*line.split("\t"), ""]
         if name not in ids:
             raise InputError(f"{annotations} names the class '{name}', which is not in {folder / 'train'}")
-        test.append((folder / "val" / "images" / file_name, ids[name]))
+        test.append((folder / "val" / "images" / _bare(file_name, annotations), ids[name]))
+    if not test:
+        raise InputError(f"{annotations} names no image, and there is no other test set: fetch the data set again")
     return _decoded(train, names, size, keep), _decoded(test, names, size, keep)
 
 
 def _wordnet_ids(folder: Path) -> tuple[str, ...]:
     if (folder / "wnids.txt").exists():
-        return tuple(sorted(set(_read_lines(folder / "wnids.txt"))))
+        return tuple(sorted({_bare(name, folder / "wnids.txt") for name in _read_lines(folder / "wnids.txt")}))
     return tuple(sorted(path.name for path in (folder / "train").glob("*/")))
 
 
 def _read_lines(path: Path) -> list[str]:
     try:
-        return path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: fetch the data set again") from error
+        return read_bytes(path, MOST_TEXT).decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read {path}, which is not text: fetch the data set again") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}; fetch the data set again") from error
+
+
+def _bare(name: str, listed: Path) -> str:
+    """The name of a file or a folder that a list gives, if it leads nowhere else."""
+    if not name or name in (".", "..") or {"/", "\\", "\0"} & set(name):
+        raise InputError(f"{listed} has {name!r} where the name of a file must be: fetch the data set again")
+    return name
 
 
 def _list_jpegs(folder: Path) -> list[Path]:
@@ -230,10 +246,8 @@ def _read_own(source: Path, size: int | None, keep: Keep) -> Split:
     test_folder = next((source / name for name in ("test", "val") if (source / name).is_dir()), None)
     if test_folder is not None and (source / "train").is_dir():
         return _read_train_and_test(source / "train", test_folder, size, keep)
-    if source.is_file() and source.suffix == ".npz":
-        arrays = _load_arrays(source)
-        if "x_test" in arrays:
-            return _split_arrays(source, arrays, size)
+    if source.is_file() and source.suffix == ".npz" and "x_test" in _names_in(source):
+        return _split_arrays(source, size)
     images = read_images(source, labelled=True, size=size, keep=keep)
     counts = np.bincount(cast(Ids, images.labels), minlength=len(images.class_names))
     if counts.min() < 4:
@@ -252,23 +266,25 @@ def _read_train_and_test(train_folder: Path, test_folder: Path, size: int | None
     return train, replace(test, labels=to_train_id[test.labels], class_names=train.class_names)
 
 
-def _split_arrays(path: Path, arrays: Arrays, size: int | None) -> Split:
+def _split_arrays(path: Path, size: int | None) -> Split:
     """The arrays x_train, y_train, x_test and y_test; the classes are those of y_train."""
-    if missing := sorted({"x_train", "y_train", "y_test"} - set(arrays)):
+    names = {"x_train", "y_train", "x_test", "y_test"}
+    if missing := sorted(names - _names_in(path)):
         raise InputError(f"there is no array '{missing[0]}' beside 'x_test' in {path}: add it")
+    arrays = _load_arrays(path, names)
     train, test = _checked_images(path, arrays["x_train"]), _checked_images(path, arrays["x_test"])
     if size is None and train.shape[1:] != test.shape[1:]:
         raise InputError(f"x_train {train.shape} and x_test {test.shape} in {path} differ in image size: resize one")
     for name, images in (("y_train", train), ("y_test", test)):
         if arrays[name].shape != (len(images),):
             raise InputError(f"'{name}' in {path} has the shape {arrays[name].shape} for {len(images)} images")
-    labels, names = _encoded(path, np.concatenate([arrays["y_train"], arrays["y_test"]]))
+    labels, classes = _encoded(path, np.concatenate([arrays["y_train"], arrays["y_test"]]))
     train_labels, test_labels = labels[: len(train)], labels[len(train) :]
     if extra := set(test_labels) - set(train_labels):
-        raise InputError(f"y_test in {path} has the class '{names[min(extra)]}', which y_train has not")
+        raise InputError(f"y_test in {path} has the class '{classes[min(extra)]}', which y_train has not")
     return (
-        ImageSet(train, train_labels, names).fitted(size),
-        ImageSet(test, test_labels, names).fitted(size, train.shape[-1]),
+        ImageSet(train, train_labels, classes).fitted(size),
+        ImageSet(test, test_labels, classes).fitted(size, train.shape[-1]),
     )
 
 
@@ -277,26 +293,54 @@ def read_npz(path: str | Path) -> ImageSet:
 
     Its arrays are `images` and `labels`, or `x` and `y`, or `x_train` and `y_train`; see `as_images` for the shapes.
     """
-    arrays = _load_arrays(Path(path))
+    held = _names_in(Path(path))
     for images_key, labels_key in (("images", "labels"), ("x", "y"), ("x_train", "y_train")):
-        if images_key in arrays:
+        if images_key in held:
+            arrays = _load_arrays(Path(path), held & {images_key, labels_key})
             images = _checked_images(Path(path), arrays[images_key])
             if labels_key not in arrays:
                 return ImageSet(images)
             return ImageSet(images, *_encoded(Path(path), arrays[labels_key], len(images)))
-    held = ", ".join(sorted(arrays)) or "nothing"
-    raise InputError(f"{path} holds {held}: name the array of images 'images', and their labels 'labels'")
+    found = ", ".join(sorted(held)) or "nothing"
+    raise InputError(f"{path} holds {found}: name the array of images 'images', and their labels 'labels'")
 
 
-def _load_arrays(path: Path) -> Arrays:
+def _names_in(path: Path) -> set[str]:
+    """The names of the arrays in a `.npz` file, of which none is read."""
+    with _opened(path) as archive:
+        return set(archive.files)
+
+
+def _load_arrays(path: Path, names: Collection[str]) -> Arrays:
+    """Some arrays of a `.npz` file; what else is in it is not read."""
+    with _opened(path) as archive:
+        assert archive.zip is not None
+        sizes = {info.filename.removesuffix(".npy"): info.file_size for info in archive.zip.infolist()}
+        size, free = sum(sizes[name] for name in names), free_memory()
+        if free is not None and size > free:
+            what = " and ".join(f"'{name}'" for name in sorted(names))
+            raise InputError(
+                f"{what} in {path} take {size >> 20} MiB, but {free >> 20} MiB are free: give fewer images"
+            )
+        return {name: archive[name] for name in names}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[NpzFile]:
+    """A `.npz` file to read arrays from."""
     try:
-        archive = np.load(path, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
-            raise InputError(f"{path} is one bare array: save it with np.savez(path, images=images, labels=labels)")
-        with archive:
-            return {name: archive[name] for name in archive.files}
+        with open_regular(path) as file:
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise InputError(f"{path} is one bare array: save it with np.savez(path, images=images, labels=labels)")
+            with archive:
+                yield archive
     except InputError:
         raise
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}; check the path and its rights") from error
+    except MemoryError as error:
+        raise InputError(f"the arrays in {path} do not fit into memory: give fewer images") from error
     except Exception as error:  # a damaged archive fails in zipfile, zlib or numpy, in nearly any way
         raise InputError(f"cannot read {path}: it is not a .npz file of plain arrays") from error
 

@@ -31,6 +31,7 @@ from hoarfrost.data.images import (
 )
 from hoarfrost.data.paths import FileList, PathList
 from hoarfrost.errors import InputError, SkippedFiles
+from hoarfrost.reading import open_regular
 
 NAMED = 3
 """How many left-out files a warning names; the rest is counted."""
@@ -290,13 +291,13 @@ def _read_header(path: str, headers: Headers, row: int) -> None:
     from PIL import Image
 
     try:
-        if not os.path.isfile(path):  # noqa: PTH113 - see FileList.text; opening a pipe would wait for ever
-            return
-        with Image.open(path) as image:
+        with open_regular(path) as file, Image.open(file) as image:
             refuse_mode(image.format, image.mode)
             headers.width[row], headers.height[row] = image.size
             headers.gray[row] = image.mode in GRAY_MODES | SIXTEEN_BIT_MODES
             headers.is_image[row] = True
+    except MemoryError:
+        raise
     except Exception:  # Pillow's readers raise nearly anything on a broken file
         return
 

@@ -7,46 +7,100 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from hoarfrost.data.arrays import CHUNK, Ids, Pixels, as_images, fit_to, with_channels
+from hoarfrost.data.arrays import CHUNK, Ids, Pixels, as_images, fit_to, resized, with_channels
 from hoarfrost.data.paths import FileList, Indices, PathList
 from hoarfrost.errors import InputError
 from hoarfrost.launch import Launched
+from hoarfrost.reading import open_regular
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 GRAY_MODES = frozenset({"1", "L", "LA", "La"})
 SIXTEEN_BIT_MODES = frozenset({"I", "I;16", "I;16L", "I;16B", "I;16N"})
+
+LARGE = 1 << 24
+"""Pixels above which an image is large: its memory counts."""
+
+_one_large = Lock()
 
 
 class UnreadableImage(Exception):
     """A file that is no image, is cut short, or cannot be turned into 8-bit gray or RGB."""
 
 
-def decode(path: str | Path) -> Pixels:
-    """The pixels of an image file, (H, W, C) with C of 1 or 3: upright, first frame, alpha dropped."""
-    from PIL import Image, ImageOps
+class ChangedImage(InputError):
+    """A file is not what it was when the images were read first."""
+
+
+def decode(
+    path: str | Path, size: int | None = None, channels: int | None = None, *, state: int | None = None
+) -> Pixels:
+    """The pixels of an image file, (H, W, C) with C of 1 or 3: upright, first frame, alpha dropped.
+
+    With a size and channels, (size, size, channels), as `fit_to` would have it. A large image then takes little more
+    than its own memory, large ones come one after the other, and of a large JPEG a part of the detail is decoded.
+    state: what `state_of` said of the file before; a file with another one is a `ChangedImage`.
+    """
+    from PIL import Image
 
     try:
-        with Image.open(path) as image:
+        with open_regular(path) as file, Image.open(file) as image:
+            if state is not None and state_of(os.fstat(file.fileno())) != state:
+                raise ChangedImage(f"the image {path} has changed since it was first read: start again")
             refuse_mode(image.format, image.mode)
-            ImageOps.exif_transpose(image, in_place=True)
-            if image.mode in SIXTEEN_BIT_MODES:
-                # The high byte. Pillow's own conversion would clip everything above 255 to white.
-                pixels = (np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8)
-            elif image.mode in GRAY_MODES:
-                pixels = np.asarray(image.convert("L"))
-            elif image.mode == "P" and "transparency" in image.info:
-                pixels = np.asarray(image.convert("RGBA").convert("RGB"))
-            else:
-                pixels = np.asarray(image.convert("RGB"))
+            large = image.width * image.height > LARGE
+            with _one_large if large else nullcontext():
+                if large and size is not None:
+                    image.draft(None, (2 * size, 2 * size))
+                pixels = np.asarray(_picture(image, size, channels))
+    except (ChangedImage, MemoryError):
+        raise
     except Exception as error:  # Pillow's readers raise nearly anything on a broken file
         raise UnreadableImage(f"{path}: {error}") from error
-    return pixels[..., None] if pixels.ndim == 2 else pixels
+    pixels = pixels[..., None] if pixels.ndim == 2 else pixels
+    return pixels if channels is None else with_channels(pixels[None], channels)[0]
+
+
+def _picture(image: Image.Image, size: int | None, channels: int | None) -> Image.Image:
+    """The image upright, in 8-bit gray or RGB, and in the size; one copy at a time, as it may be large."""
+    from PIL import ImageOps
+
+    ImageOps.exif_transpose(image, in_place=True)
+    if image.mode in SIXTEEN_BIT_MODES:
+        image = _high_bytes(image)
+    elif image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA").convert("RGB")
+    elif image.mode not in ("L", "RGB"):
+        image = image.convert("L" if image.mode in GRAY_MODES else "RGB")
+    if channels == 1 and image.mode == "RGB":
+        image = image.convert("L")  # rounded as `with_channels` does it
+    return image if size is None else resized(image, size)
+
+
+def _high_bytes(image: Image.Image) -> Image.Image:
+    """A 16-bit image in 8 bits, some rows at a time. Pillow's own conversion would clip all above 255 to white."""
+    from PIL import Image
+
+    gray = Image.new("L", image.size)
+    for rows in in_chunks(image.height, 256):
+        band = np.asarray(image.crop((0, rows.start, image.width, rows.stop)))
+        gray.paste(Image.fromarray((band.clip(0, 65535) >> 8).astype(np.uint8)), (0, rows.start))
+    return gray
+
+
+def state_of(status: os.stat_result) -> int:
+    """A number that is another one when a file was changed or replaced, even where its size and time are the same."""
+    told = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    return int.from_bytes(hashlib.blake2b(repr(told).encode(), digest_size=8).digest(), "little", signed=True)
 
 
 def load_readers() -> None:
@@ -149,6 +203,8 @@ class ImageFiles(OnDisk):
     paths: Sequence[Path]
     size: int
     channels: int
+    states: Ids | None = None
+    """(N,) `state_of` each file, where it was noted: one that has another state when it is decoded is refused"""
 
     def __post_init__(self) -> None:
         if not isinstance(self.paths, FileList):
@@ -165,7 +221,16 @@ class ImageFiles(OnDisk):
 
     def take(self, indices: Indices) -> ImageFiles:
         """The files at `indices`; nothing is decoded."""
-        return replace(self, paths=self.files.take(indices))
+        states = None if self.states is None else self.states[indices]
+        return replace(self, paths=self.files.take(indices), states=states)
+
+    def noted(self) -> ImageFiles:
+        """The same files, which must not change from now on: an image that does is refused when it is read."""
+        states = np.zeros(len(self), dtype=np.int64)
+        for row in range(len(self)):
+            with suppress(OSError):  # what is gone cannot be read either
+                states[row] = state_of(os.stat(self.files.text(row)))  # noqa: PTH116 - see FileList.text
+        return replace(self, states=states)
 
     def fitted(self, size: int, channels: int) -> ImageFiles:
         """The same files, to be decoded to another size and number of channels."""
@@ -185,17 +250,18 @@ class ImageFiles(OnDisk):
         Returns the positions of the files that cannot be read; their rows are left as they were.
         """
         load_readers()
-        files, broken = self.files, list[int]()
+        files, states, broken = self.files, self.states, list[int]()
 
         def decode_rows(rows: range) -> None:
             for row in rows:
+                state = None if states is None else int(states[row])
                 try:
-                    image = fit_to(decode(files.text(row))[None], self.size, self.channels)
+                    image = decode(files.text(row), self.size, self.channels, state=state)
                 except UnreadableImage:
                     broken.append(row)
                     continue
                 if pixels is not None:
-                    pixels[row] = image[0]
+                    pixels[row] = image
 
         in_threads(decode_rows, len(self), chunk=32, threads=threads)  # decoding releases the interpreter lock
         return sorted(broken)
