@@ -23,6 +23,9 @@ NEAR = 5.0
 AGREES = 0.35
 """points by which rounding may separate a published All from the mean of Old and New"""
 
+INSTEAD = {"ncl": "ncl-labelled"}
+"""references that are compared with the published figures of a method: what the paper may have run under its name"""
+
 RT = "RT-"
 """before the names of figures of the Original RT protocol"""
 
@@ -68,11 +71,18 @@ def _there(value: float | None) -> TypeGuard[float]:
 
 
 def comparisons(groups: Mapping[Group, list[Result]]) -> Iterator[Compared]:
-    """Everything that the paper has a number for, once, with all the figures that it prints for it."""
+    """Everything that the paper has a number for, once, with all the figures that it prints for it.
+
+    A reference that may be what the paper ran under a method's name has a row of its own behind it, where it was run.
+    """
     rows: dict[Group, list[Mapping[str, Any]]] = {}
     for row in published():
         rows.setdefault((row["dataset"], row["split"], row["method"]), []).append(row)
+    asked = []
     for group, printed in rows.items():
+        instead = (*group[:2], INSTEAD.get(group[2], ""))
+        asked += [(each, printed) for each in (group, instead) if each == group or each in groups]
+    for group, printed in asked:
         runs = groups.get(group, [])
         paper = published_figures(printed)
         ours = [dict(_figures([_like_paper(step) for step in run.content["steps"]])) for run in runs]
