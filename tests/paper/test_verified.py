@@ -325,8 +325,8 @@ def test_the_page_is_renewed_between_its_marks(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_the_headline_is_table_4_in_few_columns(tmp_path: Path) -> None:
-    where = {"dataset": "cifar100", "split": "80-20"}
-    results = kept(tmp_path / "results", run("frost", (74.0, 50.0, 62.0), **where), run("joint", (1.0, 2.0, 3.0)))
+    frost = run("frost", (74.0, 50.0, 62.0), dataset="cifar100", split="80-20")
+    results = kept(tmp_path / "results", frost, run("joint", (1.0, 2.0, 3.0)))
     header, _, *rows = headline(results).splitlines()
     assert header == "| method | seeds | Old | New | All | HM | paper: Old / New / All / HM |"
     assert "| FRoST | 0 | 74.0 | 50.0 | 62.0 | 37.0 | 64.6 / 45.8 / 59.2 / 53.6 |" in rows
