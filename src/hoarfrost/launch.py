@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import socket
 import sys
 import time
 from dataclasses import dataclass
@@ -18,8 +17,8 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
 
 
-PATIENCE = 5.0
-"""seconds that a process waits for the first one, before it leaves it to that one to speak"""
+PATIENCE = 3.0
+"""seconds in which the first process says what all of them refuse"""
 
 
 @dataclass(frozen=True)
@@ -42,47 +41,10 @@ class Launched:
         """Whether this is the process that writes files and speaks."""
         return self.rank == 0
 
-    def first_to_refuse(self) -> bool:
-        """Whether no other process has asked this before: of what several refuse, one speaks."""
-        refusals = self._refusals(1)
-        return self.is_first if refusals is None else refusals == 1
-
-    def is_refused(self) -> bool:
-        """Whether another process has refused to go on, and said why."""
-        return bool(self._refusals(0))
-
-    def _refusals(self, more: int) -> int | None:
-        """How many processes have refused by now, with ``more``; None where they cannot know of each other."""
-        if self.processes == 1:
-            return None
-        try:
-            place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-            self._await(place)
-            from datetime import timedelta
-
-            from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-            store = TCPStore(*place, is_master=False, timeout=timedelta(seconds=3))
-            start = os.environ.get("TORCHELASTIC_RUN_ID"), os.environ.get("TORCHELASTIC_RESTART_COUNT")
-            return int(store.add(f"hoarfrost/refusals/{start}", more))
-        except Exception:  # nobody is there to ask
-            return None
-
-    def _await(self, place: tuple[str, int]) -> None:
-        """Until someone listens there; PyTorch would write pages about its waiting.
-
-        Without torchrun that is the first process, once it has got so far: it alone need not wait.
-        """
-        until = time.monotonic() + (0 if self.is_first else PATIENCE)
-        while True:
-            try:
-                socket.create_connection(place, timeout=3).close()
-            except OSError:
-                if time.monotonic() >= until:
-                    raise
-                time.sleep(0.1)
-            else:
-                return
+    def leave_it_to_the_first(self) -> None:
+        """Of what all processes refuse the first one speaks: torchrun would end it as soon as another one is gone."""
+        if not self.is_first:
+            time.sleep(PATIENCE)
 
     @classmethod
     def detect(cls) -> Launched:

@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from hoarfrost import InputError, Learner, launch
 from hoarfrost.cli import main
@@ -214,53 +212,12 @@ class TestShare:
             )
 
 
-class TestRefusals:
-    """Of what several processes refuse, one speaks, whichever comes first."""
-
-    def told(self, monkeypatch: pytest.MonkeyPatch, port: int) -> tuple[Launched, Launched]:
-        for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "x"}.items():
-            monkeypatch.setenv(name, value)
-        return Launched(0, 2, 1), Launched(1, 2, 1)
-
-    def test_the_first_to_come_speaks(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        zero, one = self.told(monkeypatch, store.port)
-        assert not zero.is_refused()
-        assert [one.first_to_refuse(), zero.first_to_refuse()] == [True, False]
-        assert zero.is_refused()
-        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-        assert [zero.first_to_refuse(), one.first_to_refuse()] == [True, False]
-
-    def test_where_they_cannot_ask_the_rank_decides(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        zero, one = self.told(monkeypatch, port=1)
-        monkeypatch.delenv("MASTER_ADDR")
-        assert [one.first_to_refuse(), zero.first_to_refuse()] == [False, True]
-        assert not one.is_refused()
-
-    def test_where_nobody_listens_the_rank_decides_in_silence(
-        self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-    ) -> None:
-        monkeypatch.setattr(launch, "PATIENCE", 0.3)
-        zero, one = self.told(monkeypatch, free_port())
-        assert [one.first_to_refuse(), zero.first_to_refuse()] == [False, True]
-        assert capfd.readouterr() == ("", "")
-
-    def test_the_others_wait_for_the_first_which_listens_when_it_has_got_so_far(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        zero, one = self.told(monkeypatch, free_port())
-        port, begun = int(os.environ["MASTER_PORT"]), []
-        late = threading.Timer(
-            0.5, lambda: begun.append(TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False))
-        )
-        late.start()
-        assert one.first_to_refuse()
-        late.join()
-        assert zero.is_refused()
-
-    def test_alone(self) -> None:
-        assert Launched().first_to_refuse()
-        assert not Launched().is_refused()
+def test_the_first_process_speaks_and_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = list[float]()
+    monkeypatch.setattr(time, "sleep", waited.append)
+    for rank in range(3):
+        Launched(rank, 3, 1).leave_it_to_the_first()
+    assert waited == [launch.PATIENCE] * 2
 
 
 class TestLaunched:

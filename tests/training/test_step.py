@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import copy
-import gc
-import threading
-import warnings
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -26,12 +22,11 @@ from hoarfrost.memory import ClassStatistics
 from hoarfrost.methods import METHODS
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow
-from hoarfrost.training import step
 from hoarfrost.training.compiling import compiled
 from hoarfrost.training.loop import build_optimizer, set_learning_rate
 from hoarfrost.training.objective import Objective, choose_trained, discovery_objective
 from hoarfrost.training.runtime import COMPILE_FROM, Runtime
-from hoarfrost.training.step import Pass, Rounded, Stepper, descend, take_for_nothing
+from hoarfrost.training.step import Pass, Rounded, Stepper, descend
 
 CPU = torch.device("cpu")
 IMAGES = 20
@@ -301,61 +296,3 @@ def test_a_stepper_goes_with_its_last_reference() -> None:
     gone = weakref.ref(stepper), weakref.ref(source)
     del stepper, source
     assert [reference() for reference in gone] == [None, None]
-
-
-@pytest.mark.parametrize("method", TRAINED)
-def test_a_step_for_nothing_leaves_nothing(method: str) -> None:
-    objective = objective_of(method)
-    source, runtime = source_for(objective), Runtime("cpu", "bf16")
-    picked = next(iter(source.picks(torch.Generator().manual_seed(0))))
-    before, drawn = copy.deepcopy(objective.state_dict()), torch.get_rng_state()
-    copied = copy.deepcopy(objective)
-    take_for_nothing(Pass(source, copied, runtime), picked)
-    assert any(p.grad is not None and p.grad.any() for p in copied.student.parameters())  # it was taken
-    assert all(p.grad is None for p in objective.parameters())
-    torch.testing.assert_close(objective.state_dict(), before, rtol=0, atol=0)
-    assert torch.equal(torch.get_rng_state(), drawn)
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_libraries_load_beside_the_compiler_once_and_change_nothing(
-    monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
-    """As on a GPU, but for what a CPU has not: streams, captures and code of the compiler."""
-    taken, seen = [], list[Any]()
-
-    def take(*given: Any) -> None:
-        take_for_nothing(*given)
-        taken.append((threading.current_thread() is threading.main_thread(), gc.isenabled()))
-        if fails:
-            raise torch.OutOfMemoryError("no room")  # nothing depends on it
-
-    def on_stream(stream: str) -> AbstractContextManager[None]:
-        seen.append(stream)
-        return nullcontext()
-
-    monkeypatch.setattr(step, "take_for_nothing", take)
-    monkeypatch.setattr(step, "LOADED", loaded := set[torch.device]())
-    monkeypatch.setattr(step, "Capture", lambda _: None)
-    monkeypatch.setattr(step, "compiled", lambda function, **_: compiled(function, backend="aot_eager"))
-    monkeypatch.setattr(Runtime, "captures", True)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"of {device}")
-    monkeypatch.setattr(torch.cuda, "stream", on_stream)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: seen.append("emptied"))
-    monkeypatch.setattr(threading, "excepthook", seen.append)
-
-    def learned() -> dict[str, Tensor]:
-        objective = objective_of("frost")
-        source, weights = source_for(objective), [p for p in objective.student.parameters() if p.requires_grad]
-        optimizer = torch.optim.SGD(weights, lr=0.1)
-        stepper = Stepper(objective, source, optimizer, runtime=Runtime("cpu", "bf16", "on"), steps=1)
-        with stepper.epoch(0), warnings.catch_warnings(action="error"):  # that nothing could be compiled, say
-            for picked in source.picks(stepper.generator):
-                stepper(picked)
-        return {**objective.state_dict(), "sums": stepper.sums}
-
-    beside, without = learned(), learned()
-    assert taken == [(False, False)]
-    assert loaded == {CPU}
-    assert seen == ["of cpu", "emptied"]
-    torch.testing.assert_close(beside, without, rtol=0, atol=0)

@@ -38,8 +38,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """One line on standard error, exit code 2."""
-        first = Launched.detect().first_to_refuse()
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n" if first else None)
+        launched = Launched.detect()
+        launched.leave_it_to_the_first()
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n" if launched.is_first else None)
 
     def refuse_unknown(self, extras: Sequence[str]) -> NoReturn:
         """For arguments that no option takes."""
@@ -128,8 +129,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         end(number)
         return exit_code(number)
     except Exception as error:
-        if Launched.detect().is_refused():  # what is left here is that the others are gone
-            return 2
         if str(error).startswith("DataLoader worker"):  # PyTorch's words, wherever it was when it heard of it
             return _refuse(f"a process that reads images was ended from outside, as where memory is short{onward}")
         launched = Launched.detect()
@@ -148,7 +147,9 @@ def _is_of_connection(error: Exception) -> bool:
 
 
 def _refuse(message: str) -> int:
-    if Launched.detect().first_to_refuse():
+    launched = Launched.detect()
+    launched.leave_it_to_the_first()
+    if launched.is_first:
         _say(message)
     return 2
 

@@ -1,10 +1,9 @@
-"""The compiler of PyTorch: how it is called, and what goes on meanwhile."""
+"""How PyTorch's compiler is called."""
 
 from __future__ import annotations
 
 import gc
 import logging
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,14 +23,14 @@ def compiled(function: Callable[..., T], **options: Any) -> Callable[..., T]:
     """
     copy = FunctionType(function.__code__.replace(), function.__globals__, closure=function.__closure__)
     copy.__kwdefaults__ = function.__kwdefaults__
-    with garbage_kept():  # the first time, this imports the compiler
+    with gc_paused():  # the first time, this imports the compiler
         made: Callable[..., T] = torch.compile(copy, dynamic=False, **options)
     return made
 
 
 @contextmanager
-def garbage_kept() -> Iterator[None]:
-    """Within the block Python does not look for garbage: a compiler has millions of objects to look through."""
+def gc_paused() -> Iterator[None]:
+    """Within the block Python's garbage collector is paused: it would look through all that a compiler makes."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -53,41 +52,3 @@ def compiling_quietly() -> Iterator[None]:
             yield
     finally:
         log.setLevel(level)
-
-
-@contextmanager
-def while_compiling(work: Callable[[], None]) -> Iterator[None]:
-    """A thread does this work, which compiles nothing itself, while something is compiled in the block.
-
-    It is over when what was compiled begins: where algorithms are chosen by their times, nothing else is to run then.
-    """
-    from torch._dynamo.callback import callback_handler as compilations
-
-    done, interrupts = threading.Event(), list[BaseException]()
-
-    def run() -> None:
-        try:
-            work()
-        finally:
-            done.set()
-
-    def wait(_: object = None) -> None:
-        while not done.is_set():
-            try:
-                done.wait()
-            except KeyboardInterrupt as interrupt:  # the compiler cannot go on after a callback that failed
-                interrupts.append(interrupt)
-
-    try:
-        threading.Thread(target=run).start()
-    except RuntimeError:  # no room for one more thread: nothing is done beside
-        done.set()
-    compilations.register_end_callback(wait)
-    try:
-        yield
-    finally:
-        wait()
-        if wait in compilations.end_callbacks:
-            compilations.remove_end_callback(wait)
-        if interrupts:
-            raise interrupts[0]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from copy import deepcopy
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from hoarfrost.data.sources import ImageSource, Picked
 from hoarfrost.models.backbones import Conv
-from hoarfrost.training.compiling import compiled, compiling_quietly, garbage_kept, while_compiling
+from hoarfrost.training.compiling import compiled, compiling_quietly, gc_paused
 from hoarfrost.training.objective import Objective, Outcome, Replayed
 from hoarfrost.training.runtime import Runtime
 
@@ -23,9 +22,6 @@ WARM_UP = 3
 OPTIONS = {"combo_kernels": True, "pattern_matcher": False}
 """of the compiler in stage one: one kernel for several little ones, by which it is some percent faster; no search for
 patterns, which takes time and gained none. Discovery was not faster for one kernel instead of several."""
-
-LOADED: set[torch.device] = set()
-"""where libraries have loaded what they need, in this process"""
 
 
 class Pass(nn.Module):
@@ -92,7 +88,7 @@ class Stepper:
             self.untried = False
             drawn = self.generator.get_state()
             try:
-                with compiling_quietly(), garbage_kept(), self._loading(picked):
+                with compiling_quietly(), gc_paused():
                     self._take(picked)
             except Exception as error:  # compilers need compilers: going on without is slower, and no less right
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -104,15 +100,6 @@ class Stepper:
                 self._take(picked)
         else:
             self._take(picked)
-
-    def _loading(self, picked: Picked) -> AbstractContextManager[None]:
-        """On a GPU libraries load what they need while the first step is being compiled; it takes them seconds too."""
-        device = self.runtime.device
-        if not self.runtime.captures or device in LOADED:
-            return nullcontext()
-        LOADED.add(device)
-        whole = Pass(self.source, self.objective, self.runtime)
-        return while_compiling(partial(load, whole, picked, torch.cuda.current_stream(device)))
 
     def _take(self, picked: Picked) -> None:
         if self._capture is None:
@@ -218,23 +205,6 @@ def momenta_of(weights: list[Tensor], optimizer: torch.optim.Optimizer) -> list[
         if "momentum_buffer" not in optimizer.state[weight]:
             optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
     return [optimizer.state[weight]["momentum_buffer"] for weight in weights]
-
-
-def load(whole: Pass, picked: Picked, stream: torch.cuda.Stream) -> None:
-    """Has the libraries of a GPU load what a step needs, by a step for nothing. For a thread, which gets its stream."""
-    with suppress(Exception), torch.cuda.stream(stream):  # for want of memory, say: the real step will tell
-        take_for_nothing(Pass(whole.source, deepcopy(whole.objective), whole.runtime), picked)
-    with suppress(Exception):  # the copy is gone by now
-        torch.cuda.empty_cache()
-
-
-def take_for_nothing(copied: Pass, picked: Picked) -> None:
-    """A forward and a backward pass as they are, with random numbers of their own."""
-    generator = torch.Generator(device=copied.runtime.device)
-    drawn, replayed = copied.source.draw(generator), copied.objective.draw(generator)
-    loss, _, _ = copied(picked, drawn, replayed)
-    with torch.autograd.set_multithreading_enabled(False):  # the compiler needs the thread that is used otherwise
-        torch.autograd.backward(loss)
 
 
 class Capture:
