@@ -135,10 +135,10 @@ def score_folder(learner: Learner, folder: Path, match: Path | None, keep: Keep 
     """
     names = learner.class_names[: learner.known]
     size, channels = learner.config.image_size, learner.channels
-    tested = read_images(folder, labelled=True, size=size, channels=channels, keep=keep)
+    tested = read_images(folder, labelled=True, size=size, channels=channels, keep=keep, least_classes=1)
     matched = tested
     if match is not None:
-        matched = read_images(match, labelled=True, size=size, channels=channels, keep=keep)
+        matched = read_images(match, labelled=True, size=size, channels=channels, keep=keep, least_classes=1)
     new = sorted({*tested.class_names, *matched.class_names} - {*names})
     discovered = sum(learner.novel_per_step)
     if len(new) > discovered:

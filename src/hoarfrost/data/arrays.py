@@ -76,7 +76,7 @@ def _conversion(images: NDArray[np.generic], name: str) -> str:
     return f'convert them with np.interp({name}, ({bottom}, {name}.max()), (0, 255)).round().astype("uint8")'
 
 
-def encode_labels(labels: ArrayLike, count: int) -> tuple[Ids, tuple[str, ...]]:
+def encode_labels(labels: ArrayLike, count: int, *, least_classes: int = 2) -> tuple[Ids, tuple[str, ...]]:
     """Class ids (N,) and class names for `count` labels of any kind; ids follow the sorted order of the labels.
 
     >>> encode_labels(["cat", "ant", "cat"], 3)
@@ -100,7 +100,7 @@ def encode_labels(labels: ArrayLike, count: int) -> tuple[Ids, tuple[str, ...]]:
         classes, ids = np.unique(values, return_inverse=True)
     except TypeError as error:
         raise InputError("labels of different kinds cannot be sorted: make all of them names or all numbers") from error
-    if len(classes) < 2:
+    if len(classes) < least_classes:
         raise InputError(f"the labels name only one class ('{classes[0]}'): at least two are needed")
     return ids.astype(np.int64), tuple(str(name) for name in classes)
 

@@ -94,8 +94,9 @@ def read_images(
     size: int | None = None,
     channels: int | None = None,
     keep: Keep = AUTO,
+    least_classes: int = 2,
 ) -> ImageSet:
-    """The images in a folder or a `.npz` file, with labels if `labelled`.
+    """The images in a folder or a `.npz` file, with labels if `labelled`, which name so many classes at least.
 
     size, channels: see `read_folder`. Arrays keep their own size and channels where none is asked for, and are always
     read into memory.
@@ -107,11 +108,19 @@ def read_images(
         raise InputError(f"there is no folder or file {path}: check the path")
     if is_folder:
         on_disk = True if keep.cache is not None else keep.on_disk
-        given = read_folder(path, labelled=labelled, size=size, channels=channels, on_disk=on_disk, cache=keep.cache)
+        given = read_folder(
+            path,
+            labelled=labelled,
+            size=size,
+            channels=channels,
+            on_disk=on_disk,
+            cache=keep.cache,
+            least_classes=least_classes,
+        )
         return keep.placed(given)
     if path.suffix != ".npz":
         raise InputError(f"{path} is neither a folder of images nor a .npz file")
-    images = read_npz(path)
+    images = read_npz(path, least_classes=least_classes if labelled else 1)
     if labelled and images.labels is None:
         raise InputError(f"{path} has no labels: add them to the file as the array 'labels'")
     return (images if labelled else images.without_labels()).fitted(size, channels)
@@ -288,7 +297,7 @@ def _split_arrays(path: Path, size: int | None) -> Split:
     )
 
 
-def read_npz(path: str | Path) -> ImageSet:
+def read_npz(path: str | Path, *, least_classes: int = 2) -> ImageSet:
     """Images, and labels if there are any, of a `.npz` file.
 
     Its arrays are `images` and `labels`, or `x` and `y`, or `x_train` and `y_train`; see `as_images` for the shapes.
@@ -300,7 +309,7 @@ def read_npz(path: str | Path) -> ImageSet:
             images = _checked_images(Path(path), arrays[images_key])
             if labels_key not in arrays:
                 return ImageSet(images)
-            return ImageSet(images, *_encoded(Path(path), arrays[labels_key], len(images)))
+            return ImageSet(images, *_encoded(Path(path), arrays[labels_key], len(images), least_classes))
     found = ", ".join(sorted(held)) or "nothing"
     raise InputError(f"{path} holds {found}: name the array of images 'images', and their labels 'labels'")
 
@@ -350,9 +359,11 @@ def _checked_images(path: Path, array: NDArray[np.generic]) -> Pixels:
         return as_images(array)
 
 
-def _encoded(path: Path, labels: NDArray[np.generic], count: int | None = None) -> tuple[Ids, tuple[str, ...]]:
+def _encoded(
+    path: Path, labels: NDArray[np.generic], count: int | None = None, least_classes: int = 2
+) -> tuple[Ids, tuple[str, ...]]:
     with _naming(path):
-        return encode_labels(labels, len(labels) if count is None else count)
+        return encode_labels(labels, len(labels) if count is None else count, least_classes=least_classes)
 
 
 @contextmanager

@@ -106,6 +106,7 @@ def read_folder(
     channels: int | None = None,
     on_disk: bool | None = None,
     cache: Path | None = None,
+    least_classes: int = 2,
 ) -> ImageSet:
     """Read the images under `folder`, resized to (size, size, channels).
 
@@ -115,6 +116,7 @@ def read_folder(
     channels: by default 1 where every image is gray, else 3.
     on_disk: verify the files now, but decode them when they are used; by default where they would take more than half
     of the free memory.
+    least_classes: of labelled images, fewer are refused.
     cache: verify files on disk by keeping their decoded pixels there (`hoarfrost.data.cache`), or by finding them.
 
     Files that are no readable images are left out with one `SkippedFiles` warning.
@@ -143,7 +145,7 @@ def read_folder(
     _check_any(root, paths, left_out, labelled=labelled)
     left_out.warn(root)  # before the next refusals, which it may explain
     _check_sides(root, paths, headers)
-    if labelled and len(present) < 2:
+    if labelled and len(present) < least_classes:
         raise InputError(f"{root} is a folder with one class ('{present.pop()}'): at least two are needed")
 
     if not labelled:

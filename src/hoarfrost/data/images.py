@@ -274,12 +274,38 @@ def too_large(images: OnDisk) -> bool:
 
 
 def free_memory() -> int | None:
-    """Bytes that can be had without swapping, where the system tells."""
+    """Bytes that can be had without swapping, where the system tells; no more than a container leaves."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration, ValueError):
         return None
+    return min([free, *container_memory(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
+
+
+def container_memory(groups: Path, root: Path) -> list[int]:
+    """What is left of the memory limits of this process's control groups, version 1 and 2, from the inner to the outer.
+
+    ``groups`` lists them, ``root`` is where the system shows them.
+    """
+    left = []
+    try:
+        lines = [line.split(":", 2) for line in groups.read_text().splitlines()]
+    except OSError:
+        return []
+    for _, kinds, place in (line for line in lines if len(line) == 3):
+        if kinds not in ("", "memory"):
+            continue
+        top = root / kinds
+        names = ("memory.max", "memory.current") if kinds == "" else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        group = Path(place.lstrip("/"))
+        for inner in (group, *group.parents):
+            try:
+                limit, used = ((top / inner / name).read_text().strip() for name in names)
+                left.append(max(0, int(limit) - int(used)))
+            except (OSError, ValueError):  # not shown here, or "max": no limit
+                continue
+    return left
 
 
 def unreadable(path: str) -> InputError:
