@@ -16,13 +16,16 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from hoarfrost.data.arrays import MIN_SIDE
+from hoarfrost.data.arrays import MAX_SIDE, MIN_SIDE
 from hoarfrost.data.augment import Augment, Crop
 from hoarfrost.errors import InputError, require, unknown
 from hoarfrost.losses.terms import CrossEntropy, Term
 from hoarfrost.models.network import Design
 
 T = TypeVar("T")
+
+MOST = 1_000_000
+"""beyond this a learning rate or a weight decay is a slip, and single precision ends not far above"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +54,11 @@ class Schedule:
         for name in ("batch_size", "mixed_batch"):
             size = getattr(self, name)
             require(size is None or size > 1, f"{name} must be above 1, not {size}")
-        for name in ("learning_rate", "drop_factor", "warm_up_rate"):
-            require(getattr(self, name) > 0, f"{name} must be above 0, not {getattr(self, name)}")
+        for name, most in (("learning_rate", MOST), ("drop_factor", 1), ("warm_up_rate", MOST)):
+            value = getattr(self, name)
+            require(0 < value <= most, f"{name} must be above 0 and at most {most:,}, not {value}")
         require(0 <= self.momentum < 1, f"momentum must be from 0 to below 1, not {self.momentum}")
-        require(self.weight_decay >= 0, f"weight_decay must not be below 0, as {self.weight_decay} is")
+        require(0 <= self.weight_decay <= MOST, f"weight_decay must be from 0 to {MOST:,}, not {self.weight_decay}")
         require(self.momentum > 0 or not self.nesterov, "nesterov needs a momentum above 0")
 
     def learning_rate_at(self, epoch: int) -> float:
@@ -210,14 +214,17 @@ class Config:
 
     def __post_init__(self) -> None:
         size = self.image_size
-        require(size is None or size >= MIN_SIDE, f"the image size must be {MIN_SIDE} pixels or more, not {size}")
+        require(
+            size is None or MIN_SIDE <= size <= MAX_SIDE,
+            f"the image size must be from {MIN_SIDE} to {MAX_SIDE} pixels, not {size}",
+        )
         mean, std = self.mean or (), self.std or ()
         require(
             len(mean) == len(std), f"mean and std have {len(mean)} and {len(std)} values: give both as many, or neither"
         )
         require(all(value > 0 for value in std), f"std must be above 0, unlike {std}")
         require(self.fit.batch_size is not None, "fit.batch_size must be a number: stage one has labelled images alone")
-        require(self.seed >= 0, f"the seed must be 0 or more, not {self.seed}")
+        require(0 <= self.seed < 2**63, f"the seed must be from 0 to below 2**63, not {self.seed}")
 
     def with_fit_epochs(self, epochs: int) -> Config:
         """With stage one shortened, or lengthened, to ``epochs``."""
@@ -327,6 +334,8 @@ def _decode(expected: Any, content: Any, where: str) -> Any:
         return _decode_tuple(arguments, content, where)
     if dataclasses.is_dataclass(expected):
         return _decode_dataclass(expected, content, where)
+    if isinstance(content, int) and abs(content) >= 2**63:
+        raise InputError(f"{where} must be a smaller number")
     if expected is float and isinstance(content, int) and not isinstance(content, bool):
         return float(content)
     if isinstance(content, float) and not math.isfinite(content):
@@ -339,6 +348,8 @@ def _decode(expected: Any, content: Any, where: str) -> Any:
 def _decode_tuple(arguments: tuple[Any, ...], content: Any, where: str) -> tuple[Any, ...]:
     inner = arguments[0]
     if inner is Term and isinstance(content, dict):
+        for kind, rest in content.items():
+            require(isinstance(rest, dict), f"{where}.{kind} must be an object, not {_shown(rest)}")
         content = [{"kind": kind, **rest} for kind, rest in content.items()]
     if not isinstance(content, list | tuple):
         raise InputError(f"{where} must be a list, not {_shown(content)}")

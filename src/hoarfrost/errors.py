@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -16,6 +17,16 @@ class DtypeError(InputError, TypeError):
 
 class SkippedFiles(UserWarning):
     """Files in a folder that are no readable images were left out."""
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out: in Python, in numpy, in PyTorch on a CPU, or on a GPU."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    words = ("can't allocate memory", "Cannot allocate memory", "out of memory", "_ALLOC_FAILED", "bad_alloc")
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
 
 
 def require(holds: bool, message: str) -> None:

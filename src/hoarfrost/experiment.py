@@ -24,6 +24,7 @@ from hoarfrost.config import Config, to_json
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import check_enough
 from hoarfrost.errors import InputError
+from hoarfrost.forms import DISCOVERY_RECORD, METRICS, STAGE_ONE_RECORD, is_assignment
 from hoarfrost.models.network import Network
 from hoarfrost.report.gather import report_data, write_report
 from hoarfrost.scenario import Scenario, Step, Truth, build_scenario
@@ -154,11 +155,17 @@ class Run:
         """The state after the last epoch of a stage."""
         return store.CheckpointFile(self.unfinished / f"stage-{index}.safetensors")
 
-    def finished_stages(self) -> list[Record]:
+    def finished_stages(self, scenario: Scenario) -> list[Record]:
         """The records of the stages that are done."""
         records: list[Record] = []
-        while (path := self.stage_folder(len(records)) / "record.json").exists():
-            records.append(store.read_json(path, "stage folder"))
+        for step in scenario.steps:
+            path = self.stage_folder(step.index) / "record.json"
+            if not path.exists():
+                break
+            record = store.read_json(path, "stage folder", DISCOVERY_RECORD if step.index else STAGE_ONE_RECORD)
+            if step.index and not is_assignment(record["assignment"], step.novel):
+                raise store.damaged(path, "the assignment is none")
+            records.append(record)
         return records
 
     def finish_stage(self, learner: Learner, index: int, record: Record) -> None:
@@ -205,9 +212,11 @@ class Shelf:
         path, log = self.folder / "record.json", self.folder / "log.jsonl"
         if not path.exists() or not log.exists():
             return None
-        record, entries = store.read_json(path, "stage-one folder"), LogFile(log).entries()
-        whole = all(isinstance(entry, dict) for entry in entries) and len(entries) == self.epochs
-        if not {"stage_one", "seconds"} <= record.keys() or not whole:
+        try:
+            record, entries = store.read_json(path, "stage-one folder", STAGE_ONE_RECORD), LogFile(log).entries()
+        except InputError:
+            raise self.damaged() from None
+        if len(entries) != self.epochs:
             raise self.damaged()
         return record, entries
 
@@ -272,8 +281,8 @@ def run(
     with ExitStack() as at_work:
         content = config.describe(train, test)
         if processes.first(lambda: at_work.enter_context(folder.opened(content, resume=resume))):
-            return processes.first(lambda: store.read_json(out / "metrics.json", "run folder"))
-        records = processes.first(folder.finished_stages)
+            return processes.first(lambda: store.read_json(out / "metrics.json", "run folder", METRICS))
+        records = processes.first(lambda: folder.finished_stages(scenario))
         if records:
             learner = Learner.load(folder.stage_folder(len(records) - 1), device, compiled)
         shelf = None if share is None or records else Shelf(share, config.learner, scenario, learner.runtime)

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -17,8 +17,12 @@ MOST_JSON = 64 << 20
 """bytes of a JSON file or a log; what is written here is far smaller"""
 
 Form = Any
-"""What is expected of JSON content: a type; a tuple of types, of which one; ``[form]``, a list of such; ``{"key":
-form}``, an object with at least these keys; ``{str: form}``, an object of such. An int will do for a float."""
+"""What is expected of JSON content: a type, for which ``object`` is any; a tuple of types, of which one; ``[form]``, a
+list of such; ``{"key": form, "other?": form}``, an object with at least these keys, but for those with a question mark;
+``{str: form}``, an object of such. An int will do for a float."""
+
+DEEPEST = 50
+"""levels of JSON; what is written here has a handful"""
 
 
 def open_regular(path: str | Path) -> BinaryIO:
@@ -86,9 +90,19 @@ def read_json_lines(path: Path, form: Form) -> list[Any]:
 def _parsed(content: bytes) -> Any:
     """JSON as the standard has it; a ``ValueError`` for anything else, whatever is wrong with it."""
     try:
-        return json.loads(content, parse_constant=_refuse_constant)
+        found = json.loads(content, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    level = [found]
+    for _ in range(DEEPEST):
+        level = [part for whole in level for part in _inside(whole)]
+    if level:
+        raise ValueError("it is nested too deeply")
+    return found
+
+
+def _inside(whole: Any) -> Iterable[Any]:
+    return whole.values() if isinstance(whole, dict) else whole if isinstance(whole, list) else ()
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -111,8 +125,9 @@ def misfit(content: Any, form: Form, where: str = "") -> str:
         inside = f"{where}." if where else ""
         if str in form:
             return _first(misfit(item, form[str], f"{inside}{key}") for key, item in content.items())
-        lacking = _first(f"it lacks '{inside}{key}'" for key in form if key not in content)
-        return lacking or _first(misfit(content[key], part, f"{inside}{key}") for key, part in form.items())
+        lacking = _first(f"it lacks '{inside}{key}'" for key in form if not key.endswith("?") and key not in content)
+        parts = {key.rstrip("?"): part for key, part in form.items()}
+        return lacking or _first(misfit(content[k], parts[k], f"{inside}{k}") for k in parts if k in content)
     kinds = form if isinstance(form, tuple) else (form,)
     if any(_is(content, kind) for kind in kinds):
         return ""
@@ -131,6 +146,8 @@ _WORDS = {
 
 
 def _is(content: Any, kind: type) -> bool:
+    if kind is object:
+        return True
     if isinstance(content, bool):
         return kind is bool
     if isinstance(content, int):
@@ -151,7 +168,7 @@ def _is_text(content: str) -> bool:
     return True
 
 
-def _first(problems: Any) -> str:
+def _first(problems: Iterable[str]) -> str:
     return next(filter(None, problems), "")
 
 

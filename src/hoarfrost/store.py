@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hoarfrost.errors import InputError
+from hoarfrost.reading import damaged as damaged
+from hoarfrost.reading import open_regular
+from hoarfrost.reading import read_json as read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,24 +91,6 @@ def indented(content: Any) -> str:
     for lists in (_NUMBERS, _LISTS_OF_NUMBERS):
         text = lists.sub(lambda found: " ".join(found[0].split()).replace("[ ", "[").replace(" ]", "]"), text)
     return text
-
-
-def read_json(path: Path, what: str) -> dict[str, Any]:
-    """Reads a JSON object; ``what`` names it in the error."""
-    try:
-        content = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{path.parent} is no {what}: it has no {path.name}; check the path") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, IsADirectoryError):
-        raise damaged(path, "it is not JSON") from None
-    if not isinstance(content, dict):
-        raise damaged(path, "it is not a JSON object")
-    return content
-
-
-def damaged(path: Path, reason: str) -> InputError:
-    """The error for a file or a folder that is not what was written there."""
-    return InputError(f"{path} is damaged ({reason}): restore it from a copy, or make it again")
 
 
 def check_format(content: Mapping[str, Any], path: Path) -> None:
@@ -185,10 +170,12 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        open_regular(path).close()  # what may not be read, or is no file, is not damaged
+    except (FileNotFoundError, IsADirectoryError):
+        raise damaged(path.parent, f"it has no {path.name}") from None
+    try:
         with safe_open(path, framework="pt") as file:
             return {key: file.get_tensor(key) for key in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
-    except FileNotFoundError:
-        raise damaged(path.parent, f"it has no {path.name}") from None
     except (SafetensorError, OSError) as error:
         raise damaged(path, str(error)) from None
 
@@ -328,7 +315,11 @@ class CheckpointFile:
             tensors, metadata = read_tensors(self.path)
             return int(metadata["epochs"]), tensors
         except (InputError, KeyError, ValueError):
-            raise InputError(f"{self.path} is damaged: remove it, and its stage is learned anew") from None
+            raise self.damaged() from None
+
+    def damaged(self) -> InputError:
+        """The error for a state that is not what was saved."""
+        return InputError(f"{self.path} is damaged: remove it, and its stage is learned anew")
 
     def save(self, epochs: int, tensors: Mapping[str, Tensor]) -> None:
         """Replaces the state."""

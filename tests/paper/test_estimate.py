@@ -12,6 +12,8 @@ from hoarfrost.config import to_json
 from hoarfrost.paper.estimate import AROUND, Estimate
 from hoarfrost.paper.plan import Planned
 
+from .finished import finished_metrics
+
 RUN = Planned("a", "digits", "5-5")
 
 
@@ -19,8 +21,7 @@ def finish(folder: Path, run: Planned, stage_one: float, discovery: list[float])
     place = folder / run.name
     place.mkdir(parents=True)
     (place / "config.json").write_text(json.dumps({"learner": to_json(run.config())}))
-    content = {"seconds": {"stage_one": stage_one, "discovery": discovery}, "steps": [{}]}
-    (place / "metrics.json").write_text(json.dumps(content))
+    (place / "metrics.json").write_text(json.dumps(finished_metrics(stage_one, discovery)))
 
 
 @pytest.fixture

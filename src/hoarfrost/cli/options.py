@@ -142,7 +142,7 @@ def answer(args: argparse.Namespace, content: dict[str, Any], text: str) -> int:
     if not Launched.detect().is_first:
         return 0
     if args.json:
-        json.dump(content, sys.stdout, indent=2, ensure_ascii=False)
+        json.dump(content, sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
         print()
     elif text:
         print(text)

@@ -12,10 +12,12 @@ from torch import Tensor
 import hoarfrost
 from hoarfrost import store
 from hoarfrost.config import Config, from_json, to_json
-from hoarfrost.errors import InputError
+from hoarfrost.errors import InputError, out_of_memory, require
+from hoarfrost.forms import MODEL
 from hoarfrost.memory import ClassStatistics
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow
+from hoarfrost.reading import misfit
 
 FILES = frozenset(
     {"model.json", "weights.safetensors", "prototypes.safetensors", "config.json", "log.jsonl", "report.html"}
@@ -69,15 +71,17 @@ class Model:
             raise InputError(f"{folder} is a run folder, no model folder: give its model, {folder / 'model'}")
         content = store.read_json(folder / "model.json", "model folder")
         store.check_format(content, folder)
+        if problem := misfit(content, MODEL):
+            raise store.damaged(folder / "model.json", problem)
         weights, _ = store.read_tensors(folder / "weights.safetensors")
         prototypes, _ = store.read_tensors(folder / "prototypes.safetensors")
         try:
             model = cls._assemble(content, weights, prototypes)
         except KeyError as error:
             raise store.damaged(folder, f"it lacks {error}") from None
-        except (TypeError, RuntimeError, IndexError) as error:
-            raise store.damaged(folder, str(error)) from None
-        except InputError as error:
+        except (TypeError, RuntimeError, IndexError, ValueError) as error:
+            if out_of_memory(error):
+                raise
             raise store.damaged(folder, str(error)) from None
         for problem, found in model._problems().items():
             if found:
@@ -89,26 +93,51 @@ class Model:
         cls, content: Mapping[str, Any], weights: Mapping[str, Tensor], prototypes: Mapping[str, Tensor]
     ) -> Model:
         config = from_json(Config, content["config"])
+        heads, names = content["heads"], tuple(content["class_names"])
+        # Before anything is built: a number in a damaged file may ask for any amount of memory.
+        require(content["channels"] in (1, 3), "images have 1 or 3 channels")
+        require(len(config.mean or ()) in (0, content["channels"]), "mean does not fit the channels")
+        require(all(size > 0 for size in (heads["known"], *heads["novel"])), "a head has no classes")
+        classes = heads["known"] + sum(heads["novel"])
+        require(classes == len(names), "class_names do not fit the heads")
+        require(weights["joint.weight"].shape[:1] == (classes,), "weights.safetensors does not fit the heads")
         backbone = build_backbone(content["backbone"], content["channels"])
         network = Network(backbone, content["heads"]["known"], config.method.design)
         for novel in content["heads"]["novel"]:
             network = grow(network, novel)
         expected = network.state_dict()
         for name in sorted(expected.keys() | weights.keys()):
-            if name not in expected or name not in weights or expected[name].shape != weights[name].shape:
+            if name not in expected or name not in weights or not _alike(expected[name], weights[name]):
                 raise InputError(f"weights.safetensors does not fit model.json at {name}")
         network.load_state_dict(weights)
         statistics = ClassStatistics(prototypes["mean"], prototypes["variance"], prototypes["count"])
-        return cls(config, network, statistics, tuple(content["class_names"]))
+        return cls(config, network, statistics, names)
 
     def _problems(self) -> dict[str, bool]:
         """What can be wrong with files that do not belong together."""
-        config, network = self.config, self.network
+        config, network, statistics = self.config, self.network, self.statistics
+        features = (network.classes, network.backbone.features)
         return {
-            "class_names do not fit the heads": len(self.class_names) != network.classes,
             "image_size is missing": config.image_size is None,
             "mean is missing": config.mean is None,
             "std does not fit mean": len(config.std or ()) != len(config.mean or ()),
-            "prototypes do not fit the heads": self.statistics.mean.shape
-            != (network.classes, network.backbone.features),
+            "prototypes do not fit the heads": not (
+                statistics.mean.shape == statistics.variance.shape == features
+                and statistics.count.shape == (network.classes,)
+            ),
+            "weights.safetensors holds what is no number": not all(map(_finite, network.state_dict().values())),
+            "prototypes.safetensors holds what is no number": not (
+                _finite(statistics.mean) and _finite(statistics.variance)
+            ),
+            "prototypes.safetensors holds numbers below 0": bool(
+                (statistics.variance < 0).any() or (statistics.count < 0).any()
+            ),
         }
+
+
+def _alike(expected: Tensor, given: Tensor) -> bool:
+    return (expected.shape, expected.dtype) == (given.shape, given.dtype)
+
+
+def _finite(tensor: Tensor) -> bool:
+    return bool(tensor.isfinite().all())

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from hoarfrost import store
 from hoarfrost.config import Config, from_json, override, parse_setting
 from hoarfrost.errors import InputError
+from hoarfrost.forms import METRICS
 from hoarfrost.launch import end_with_parent
 from hoarfrost.methods import get_method
 from hoarfrost.recipes import get_recipe
@@ -84,11 +85,11 @@ class Planned:
             return None
         try:
             found = from_json(Config, store.read_json(place / "config.json", "run folder").get("learner"))
-            content = store.read_json(place / "metrics.json", "run folder")
+            content = store.read_json(place / "metrics.json", "run folder", METRICS)
         except (InputError, OSError):
             return None
         decided = {name: getattr(found, name) for name in ("backbone", "image_size", "mean", "std")}
-        if replace(self.config(), **decided) != found or not content.get("seconds") or not content.get("steps"):
+        if replace(self.config(), **decided) != found or len(content["steps"]) != self.split.count("-"):
             return None
         return content
 

@@ -13,7 +13,9 @@ from typing import Any
 from hoarfrost import store
 from hoarfrost.config import filled, to_json
 from hoarfrost.errors import InputError
+from hoarfrost.forms import RESULT
 from hoarfrost.methods import METHODS
+from hoarfrost.reading import misfit
 from hoarfrost.recipes import RECIPES, get_recipe
 
 
@@ -103,16 +105,11 @@ def collect(run: Path, to: Path, name: str | None = None) -> Path:
     return path
 
 
-FIELDS = frozenset({"dataset", "split", "method", "seed", "hardware", "versions", "commit", "seconds", "steps"})
-"""what the page shows of a run"""
-
-
 def checked(content: dict[str, Any], place: Path) -> dict[str, Any]:
     """The content of a result, if that is what it is."""
-    config = content.get("config")
-    if content.keys() >= FIELDS and isinstance(config, dict) and "learner" in config:
-        return content
-    raise InputError(f"{place} does not hold a run's results: remove it")
+    if problem := misfit(content, RESULT):
+        raise InputError(f"{place} does not hold a run's results ({problem}): remove it")
+    return content
 
 
 def read_results(folder: Path) -> list[Result]:

@@ -329,8 +329,11 @@ class Learner:
             )
             return rows
 
+        scores = whole(joint)
+        if np.isnan(scores).any() or np.isposinf(scores).any():
+            raise InputError("the model gives scores that are no numbers: restore it from a copy, or learn it again")
         return Outputs(
-            joint=whole(joint),
+            joint=scores,
             novel=tuple(whole(parts) for parts in zip(*novel, strict=True)),
             features=whole(kept) if features else None,
             calibrated=whole(calibrated) if calibrated else None,

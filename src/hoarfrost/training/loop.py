@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hoarfrost.config import Schedule
 from hoarfrost.data.sources import ImageSource
-from hoarfrost.errors import InputError
+from hoarfrost.errors import InputError, out_of_memory
 from hoarfrost.seeding import derive
 from hoarfrost.training.objective import Objective
 from hoarfrost.training.observers import Entry, Observer
@@ -28,6 +28,9 @@ class Checkpoint(Protocol):
 
     def save(self, epochs: int, tensors: dict[str, Tensor]) -> None:
         """Replaces what was saved before."""
+
+    def damaged(self) -> InputError:
+        """The error for a state that does not fit the training that it was saved from."""
 
 
 def train(
@@ -49,7 +52,7 @@ def train(
     if not trained:
         raise InputError("nothing is left to train: leave a part of the backbone or a head out of what is frozen")
     optimizer = build_optimizer(trained.values(), schedule, runtime.device)
-    done = _restore(objective, optimizer, trained, checkpoint)
+    done = _restore(objective, optimizer, trained, checkpoint, epochs=schedule.epochs)
     stepper = Stepper(objective, source, optimizer, runtime=runtime, steps=(schedule.epochs - done) * len(source))
     objective.train()
     observer.stage_started(stage, epochs=schedule.epochs, batches=len(source), done=done)
@@ -143,17 +146,26 @@ def _restore(
     optimizer: torch.optim.Optimizer,
     trained: dict[str, torch.nn.Parameter],
     checkpoint: Checkpoint | None,
+    *,
+    epochs: int,
 ) -> int:
-    """Puts back what ``_state`` gave, and says how many epochs are done."""
+    """Puts back what ``_state`` gave, and says how many of the epochs are done."""
     saved = checkpoint.load() if checkpoint is not None else None
-    if saved is None:
+    if checkpoint is None or saved is None:
         return 0
-    epochs, tensors = saved
-    for prefix, part in (("network.", objective.student), ("memory.", objective.memories)):
-        part.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
-    for name, parameter in trained.items():
-        if f"momentum.{name}" in tensors:
-            # In the parameter's own memory format, as the optimiser would have made it.
-            buffer = torch.empty_like(parameter, requires_grad=False).copy_(tensors[f"momentum.{name}"])
-            optimizer.state[parameter]["momentum_buffer"] = buffer
-    return epochs
+    done, tensors = saved
+    if not 0 < done <= epochs or not all(tensor.isfinite().all() for tensor in tensors.values()):
+        raise checkpoint.damaged()
+    try:
+        for prefix, part in (("network.", objective.student), ("memory.", objective.memories)):
+            part.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+        for name, parameter in trained.items():
+            if f"momentum.{name}" in tensors:
+                # In the parameter's own memory format, as the optimiser would have made it.
+                buffer = torch.empty_like(parameter, requires_grad=False).copy_(tensors[f"momentum.{name}"])
+                optimizer.state[parameter]["momentum_buffer"] = buffer
+    except RuntimeError as error:  # other names or shapes
+        if out_of_memory(error):
+            raise
+        raise checkpoint.damaged() from error
+    return done

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from hoarfrost import store
+from hoarfrost.forms import LOG_ENTRY
 from hoarfrost.models.network import Network
+from hoarfrost.reading import read_json_lines
 
 Entry = dict[str, Any]
 """a line of ``log.jsonl``: stage, epoch, loss, terms, learning_rate, seconds, and what observers add"""
@@ -79,10 +81,4 @@ class LogFile(Observer):
 
     def entries(self) -> list[Entry]:
         """The lines so far; one that a kill cut short is left out."""
-        found = []
-        for line in self.path.read_text().splitlines() if self.path.exists() else []:
-            try:
-                found.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue
-        return found
+        return read_json_lines(self.path, LOG_ENTRY)
