@@ -25,8 +25,11 @@ def out_of_memory(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    words = ("can't allocate memory", "Cannot allocate memory", "out of memory", "_ALLOC_FAILED", "bad_alloc")
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    words = (
+        *("can't allocate memory", "Cannot allocate memory", "out of memory", "_ALLOC_FAILED", "bad_alloc"),
+        "failed to map segment",  # of a library
+    )
+    return isinstance(error, RuntimeError | ImportError) and any(word in str(error) for word in words)
 
 
 def require(holds: bool, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -12,8 +13,9 @@ from typing import NoReturn
 
 import numpy as np
 import pytest
+import torch
 
-from .place import FINISHED, FIT, MAKING, PREDICT, Place, contents
+from .place import FINISHED, FIT, MAKING, PREDICT, Place, Words, contents
 
 
 def fill_disk(patch: pytest.MonkeyPatch, room: int) -> None:
@@ -68,6 +70,97 @@ def test_interrupting_a_prediction_does_not_speak_of_resume(place: Place, monkey
     answer = place.call(*PREDICT)
     assert answer.code == 130
     assert answer.err.strip() == "hoarfrost: interrupted"
+
+
+LIMITED = """
+import resource, sys
+import torch
+from hoarfrost.cli import main
+
+kind, room = sys.argv[1], int(sys.argv[2])
+if kind == "RLIMIT_AS":  # beyond what the process has already
+    room += int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(getattr(resource, kind), (room, room))
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+def limited(kind: str, room: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The real command in a process that may have no more than so many bytes of something."""
+    program = [sys.executable, "-c", LIMITED, kind, str(room), *arguments]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # OpenMP ends the process where it finds no room for another
+    return subprocess.run(program, capture_output=True, text=True, check=False, env=one_thread)
+
+
+@pytest.mark.parametrize("room", [10, 100, 400])
+@pytest.mark.parametrize("command", [FIT, PREDICT], ids=["fit", "predict"])
+def test_memory_that_runs_out_is_one_line(place: Place, command: Words, room: int) -> None:
+    if command is PREDICT:
+        change_image_size(Path("model2"), 2048)
+    else:
+        command = (*command, "--image-size", "2048")
+    before = contents(place.folder)
+    done = limited("RLIMIT_AS", room << 20, *command)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("hoarfrost: memory ran out: end other programs, or give it less to do at once")
+    assert contents(place.folder) == before
+
+
+def change_image_size(model: Path, size: int) -> None:
+    content = json.loads((model / "model.json").read_bytes())
+    content["config"]["image_size"] = size
+    (model / "model.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+    ],
+    ids=["numpy", "torch on a GPU", "a library on a GPU", "the system"],
+)
+def test_every_word_for_memory_that_runs_out(place: Place, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr("hoarfrost.training.learner.Learner.predict_proba", fail)
+    place.refused(*PREDICT, words=("memory ran out", "give"))
+
+
+def test_a_limit_of_size_is_not_a_permission(place: Place) -> None:
+    done = limited("RLIMIT_FSIZE", 20_000, *FIT)
+    assert done.returncode == 2
+    line = done.stderr.splitlines()[-1]
+    assert "made" in line
+    assert "no file may become as large as is needed" in line
+    assert "ulimit -f" in line
+    assert "permission" not in line
+    assert line.endswith("then go on with --resume")
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EACCES, "check the permissions"),
+        (errno.EROFS, "choose another place"),
+        (errno.EMFILE, "raise the limit"),
+        (errno.EIO, "check the disk"),
+        (errno.ELOOP, "check the path"),
+    ],
+)
+def test_what_helps_depends_on_what_is_wrong(
+    place: Place, monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise OSError(number, os.strerror(number), "somewhere")
+
+    monkeypatch.setattr("hoarfrost.training.learner.Learner.predict_proba", fail)
+    code, _, err = place.call(*PREDICT)
+    assert (code, err) == (2, f"hoarfrost: {os.strerror(number)} for somewhere: {words}{err.partition(words)[2]}")
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:

@@ -167,6 +167,12 @@ class TestCifar:
             ("test", {"data": np.zeros((4, 3072), np.uint8), "fine_labels": [0] * 3}, "each of the 4 images"),
             ("test", {"data": np.zeros((2, 3072), np.uint8), "fine_labels": [0, 2]}, "beyond its 2 classes"),
             ("test", {"data": np.zeros((2, 3072), np.uint8), "fine_labels": [0, -1]}, "beyond its 2 classes"),
+            ("test", {"data": np.zeros((2, 3072), np.uint8), "fine_labels": [0, [1]]}, "each of the 2 images"),
+            ("test", {"data": np.zeros((2, 3072), np.uint8), "fine_labels": [[0], [1, 1]]}, "each of the 2 images"),
+            ("test", {"data": np.zeros((2, 3072), np.uint8), "fine_labels": [0, 1.5]}, "each of the 2 images"),
+            ("test", {"data": np.zeros((2, 3072), np.uint8), "fine_labels": [0, 2**70]}, "each of the 2 images"),
+            ("test", {"data": np.zeros((2, 3072), np.uint8), "fine_labels": {0: 1}}, "each of the 2 images"),
+            ("meta", {"fine_label_names": ["apple", "\ud800"]}, "class name .* cannot be written"),
             ("meta", {"fine_label_names": "apple"}, "'fine_label_names' in .*meta"),
         ],
     )

@@ -145,6 +145,11 @@ class TestEncodeLabels:
             (["a", float("nan"), "b"], "1 of 3 labels are missing"),
             (np.array(["a", None, None], dtype=object), "2 of 3 labels are missing"),
             (np.array(["a", 1, "b"], dtype=object), "different kinds"),
+            (np.array([b"a", b"\xff", b"b"]), "UTF-8"),
+            (np.array(["a", "\ud800", "b"]), "class name .* cannot be written"),
+            (np.array([(1, 2), (3, 4), (5, 6)], dtype="i4,i4"), "names or numbers"),
+            (np.array([b"ab", b"cd", b"ef"]).view("V2"), "names or numbers"),
+            (np.array(["2020-01-01", "2021-01-01", "2022-01-01"], dtype="M8[D]"), "names or numbers"),
         ],
     )
     def test_bad_labels(self, labels: NDArray[np.generic], message: str) -> None:

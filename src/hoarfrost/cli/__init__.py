@@ -17,7 +17,7 @@ from typing import NoReturn
 import hoarfrost
 from hoarfrost.cli import bench, demo, discover, evaluate, fit, methods, predict, reproduce, run
 from hoarfrost.cli.signals import Ended, ending, exit_code
-from hoarfrost.errors import InputError
+from hoarfrost.errors import InputError, out_of_memory
 from hoarfrost.launch import Launched
 
 VERBS: dict[str, ModuleType] = {
@@ -31,6 +31,29 @@ VERBS: dict[str, ModuleType] = {
     "methods": methods,
     "bench": bench,
 }
+
+
+NO_MEMORY = (
+    "memory ran out: end other programs, or give it less to do at once, as by smaller images or batches"
+    " (--set fit.batch_size=32)"
+)
+
+FULL = {
+    errno.ENOSPC: "there is no room on the disk{}: free some",
+    errno.EDQUOT: "there is no room on the disk{}: free some",
+    errno.EFBIG: "no file may become as large as is needed{}: lift the limit (ulimit -f), or choose another place",
+}
+
+REMEDIES = {
+    errno.EACCES: "check the permissions",
+    errno.EPERM: "check the permissions",
+    errno.EROFS: "choose another place",
+    errno.EMFILE: "raise the limit (ulimit -n)",
+    errno.ENFILE: "end other programs, or raise the limit",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EIO: "check the disk",
+}
+"""what helps, where it is not another path"""
 
 
 class Parser(argparse.ArgumentParser):
@@ -119,16 +142,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
+        if out_of_memory(error):
+            return _refuse(NO_MEMORY)
         place = f" for {error.filename}" if error.filename else ""
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL:
             then = ", then go on with --resume" if resumable else ""
-            return _refuse(f"there is no room on the disk{place}: free some{then}")
-        return _refuse(f"{error.strerror or error}{place}: check the path and its permissions")
+            return _refuse(f"{FULL[error.errno].format(place)}{then}")
+        return _refuse(f"{error.strerror or error}{place}: {REMEDIES.get(error.errno or 0, 'check the path')}")
     except KeyboardInterrupt as error:
         number = error.number if isinstance(error, Ended) else int(signal.SIGINT)
         end(number)
         return exit_code(number)
     except Exception as error:
+        if out_of_memory(error):
+            return _refuse(NO_MEMORY)
         if str(error).startswith("DataLoader worker"):  # PyTorch's words, wherever it was when it heard of it
             return _refuse(f"a process that reads images was ended from outside, as where memory is short{onward}")
         launched = Launched.detect()

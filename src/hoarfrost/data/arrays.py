@@ -19,6 +19,9 @@ Ids: TypeAlias = NDArray[np.int64]
 MIN_SIDE = 8
 """Images with a shorter side hold too little to learn from; the embedded digits are just large enough."""
 
+MAX_SIDE = 4096
+"""The largest side that images are resized to."""
+
 DEFAULT_SIZES = (16, 64)
 """The smallest and the largest side that is chosen when none is asked for."""
 
@@ -94,15 +97,31 @@ def encode_labels(labels: ArrayLike, count: int, *, least_classes: int = 2) -> t
         raise InputError(f"there are {len(values)} labels for {count} images: give one label for each image")
     if missing := _count_missing(labels, values):
         raise InputError(f"{missing} of {count} labels are missing (NaN or None): leave those images out")
+    if values.dtype.kind not in "biufcSUO":
+        raise InputError(f"labels must be names or numbers, not of the type {values.dtype}")
     if values.dtype.kind == "S":
-        values = np.char.decode(values, "utf-8")
+        try:
+            values = np.char.decode(values, "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError("labels of bytes must be text in UTF-8: decode them, as with np.char.decode") from error
     try:
         classes, ids = np.unique(values, return_inverse=True)
     except TypeError as error:
         raise InputError("labels of different kinds cannot be sorted: make all of them names or all numbers") from error
     if len(classes) < least_classes:
         raise InputError(f"the labels name only one class ('{classes[0]}'): at least two are needed")
-    return ids.astype(np.int64), tuple(str(name) for name in classes)
+    names = tuple(str(name) for name in classes)
+    check_names(names)
+    return ids.astype(np.int64), names
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse class names that are no text: they could not be written, and that would show after all training."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"the class name {name!r} cannot be written as UTF-8: give it another") from None
 
 
 def _count_missing(labels: ArrayLike, values: NDArray[np.generic]) -> int:

@@ -8,6 +8,7 @@ be decoded is noted beside it.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import secrets
 import zlib
@@ -239,7 +240,7 @@ def _footer(key: bytes, checksum: int) -> bytes:
 
 def _is_whole(path: Path, files: ImageFiles, key: bytes) -> bool:
     """Whether the file is there and holds what was written; reads all of it, at a fraction of the cost of decoding."""
-    left, checksum, footer = int(np.prod(files.shape)), 0, len(_footer(key, 0))
+    left, checksum, footer = math.prod(files.shape), 0, len(_footer(key, 0))
     try:
         if path.stat().st_size != left + footer:
             return False

@@ -167,9 +167,10 @@ def _read_cifar100(folder: Path, size: int | None, _keep: Keep) -> Split:
 def _read_cifar(path: Path, labels_key: str, names: tuple[str, ...]) -> ImageSet:
     """One file of CIFAR: rows (N, 3072) that hold the red, the green and the blue plane, and a list of labels."""
     rows, given_labels = _entries(path, "data", labels_key)
-    labels = np.asarray(given_labels)
     if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3072:
         raise InputError(f"'data' in {path} is not uint8 of the shape (N, 3072): fetch it again")
+    flat = isinstance(given_labels, list) and all(type(label) is int for label in given_labels)
+    labels = np.array(given_labels if flat or isinstance(given_labels, np.ndarray) else [])
     if labels.dtype.kind not in "iu" or labels.shape != rows.shape[:1]:
         raise InputError(f"'{labels_key}' in {path} is not one number for each of the {len(rows)} images")
     if not ((labels >= 0) & (labels < len(names))).all():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from hoarfrost.data.arrays import CHUNK, Ids, Pixels, as_images, fit_to, resized, with_channels
+from hoarfrost.data.arrays import CHUNK, Ids, Pixels, as_images, check_names, fit_to, resized, with_channels
 from hoarfrost.data.paths import FileList, Indices, PathList
 from hoarfrost.errors import InputError
 from hoarfrost.launch import Launched
@@ -270,7 +271,7 @@ class ImageFiles(OnDisk):
 def too_large(images: OnDisk) -> bool:
     """Whether the decoded images would take more than half of the memory that is free, in all processes together."""
     free = free_memory()
-    return free is not None and 2 * int(np.prod(images.shape)) * Launched.detect().local > free
+    return free is not None and 2 * math.prod(images.shape) * Launched.detect().local > free
 
 
 def free_memory() -> int | None:
@@ -343,6 +344,7 @@ class ImageSet:
         for what, given in (("labels", self.labels), ("paths", self.paths)):
             if given is not None and len(given) != len(self.images):
                 raise InputError(f"there are {len(given)} {what} for {len(self.images)} images: give one for each")
+        check_names(self.class_names)
         if self.labels is not None and len(self.labels) > 0:
             low, high = int(self.labels.min()), int(self.labels.max())
             if low < 0 or high >= len(self.class_names):

@@ -129,7 +129,7 @@ class Term(ABC):
             require(value >= 0, f"{name} of {self.kind} must not be below 0, as {value} is")
         for name in ("top_k", "per_class", "temperature", "update", "positives", "size", "mixed", "kept"):
             value = getattr(self, name, 1)
-            require(value > 0, f"{name} of {self.kind} must be above 0, not {value}")
+            require(0 < value < 2**31, f"{name} of {self.kind} must be above 0 and below 2**31, not {value}")
         for name in ("momentum", "own", "threshold"):
             value = getattr(self, name, 0)
             require(value < 1, f"{name} of {self.kind} must be below 1, not {value}")
