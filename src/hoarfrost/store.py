@@ -224,6 +224,9 @@ def alone(folder: Path) -> Iterator[bool]:
         yield locked
 
 
+AT_WORK = "another command is at work"
+
+
 @contextmanager
 def at_work(folder: Path, begin: Callable[[], bool]) -> Iterator[bool]:
     """Within the block no other process works in a folder with a ``config.json``: it would be refused here.
@@ -255,7 +258,7 @@ def _claim(folder: Path, held: ExitStack) -> None:
             except BlockingIOError:
                 if patience is not None:
                     time.sleep(patience)
-        raise InputError(f"another command is at work in {folder}: wait for it, or choose another --out")
+        raise InputError(f"{AT_WORK} in {folder}: wait for it, or choose another --out")
 
 
 _claims: set[int] = set()

@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Carries out what is missing, writes the table, prints it."""
     from hoarfrost.paper.estimate import Estimate
-    from hoarfrost.paper.plan import log_of
+    from hoarfrost.paper.plan import last_line, log_of
     from hoarfrost.paper.tables import FORMER_NAMES
     from hoarfrost.training.runtime import resolve_device
 
@@ -100,7 +100,7 @@ def main(args: argparse.Namespace) -> int:
             done += what == "done"
             log = log_of(folder, run)
             if what == "failed":
-                what = f"failed, see {log}: {_last_line(log)}"
+                what = f"failed, see {log}: {last_line(log) or 'it said nothing'}"
             elif what.startswith("was ended"):
                 what = f"{what}, see {log}"
             _tell(f"[{done}/{len(plan)}] {run.name} {what}")
@@ -283,11 +283,6 @@ def _duration(seconds: float) -> str:
 
 def _tell_duration(estimate: Estimate, plan: Sequence[Planned]) -> None:
     _tell(f"about {_duration(estimate.total(plan))} for all that is to do, one run after the other")
-
-
-def _last_line(path: Path) -> str:
-    text = path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
-    return text.splitlines()[-1] if text else "it said nothing"
 
 
 def _tell(text: str) -> None:

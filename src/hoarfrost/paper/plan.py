@@ -154,6 +154,12 @@ def launch_here(
     return launch
 
 
+def last_line(path: Path) -> str:
+    """Of a log; nothing where there is none."""
+    text = path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
+    return text.splitlines()[-1] if text else ""
+
+
 def log_of(folder: Path, run: Planned) -> Path:
     """Where a run's words on standard error are."""
     return folder / "logs" / f"{run.name.replace('/', '-')}.log"
@@ -226,8 +232,10 @@ def carry_out(
                 del running[run]
                 if code == 0:
                     made.add(run.stage_one)
-                elif store.is_at_work(folder / run.name):  # another command was a little quicker
+                elif store.AT_WORK in last_line(log_of(folder, run)):  # another command was a little quicker
                     waiting.append(run)
+                    elsewhere.add(run)
+                    said(run, "is being carried out by another command")
                     continue
                 else:
                     failed.append(run)
