@@ -19,14 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-SHORT = {
-    "fit.epochs": 2,
-    "fit.drops": [1],
-    "discover.epochs": 2,
-    "discover.drops": [1],
-    "fit.batch_size": 32,
-    "discover.batch_size": 16,
-}
+EPOCHS = 2
+SHORT = {"fit.batch_size": 32, "discover.batch_size": 16}
 SPLIT = "4-3-3"
 IMAGES = 40
 """a class"""
@@ -47,8 +41,10 @@ def learned() -> dict[str, Any]:
     import torch
 
     from hoarfrost import Learner, build_scenario
+    from hoarfrost.config import override
     from hoarfrost.data.datasets import load_dataset
     from hoarfrost.methods import METHODS
+    from hoarfrost.recipes import get_recipe
 
     torch.set_num_threads(1)
     train, test = load_dataset("digits", Path())
@@ -60,7 +56,8 @@ def learned() -> dict[str, Any]:
         if getattr(method, "labelled_images", False):
             other["labelled_images"] = True
         scenario = build_scenario(train.take(rows), test, split=SPLIT, **other)
-        learner = Learner(name, seed=3, recipe="digits", device="cpu", settings=SHORT)
+        config = get_recipe("digits").config(method, 3).with_fit_epochs(EPOCHS).with_discover_epochs(EPOCHS)
+        learner = Learner.from_config(override(config, SHORT), "cpu")
         for step in scenario:
             learner.learn(step)
         outputs = learner.outputs(test)

@@ -10,8 +10,9 @@ import json
 import math
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -181,13 +182,18 @@ class Method:
             not joint or self.design.readout == "joint", "method.design.novel=joint needs method.design.readout=joint"
         )
         require(any(term.weight for term in self.stage_one), "method.stage_one needs a term with a weight above 0")
-        kinds = [term.kind for term in self.terms]
-        require(len(set(kinds)) == len(kinds), f"method.terms must have each kind once, unlike {kinds}")
+        for name in ("terms", "stage_one"):
+            kinds = [term.kind for term in getattr(self, name)]
+            require(len(set(kinds)) == len(kinds), f"method.{name} must have each kind once, unlike {kinds}")
 
     @property
     def active(self) -> tuple[Term, ...]:
         """The terms that take part."""
         return tuple(term for term in self.terms if term.weight != 0)
+
+
+DECIDED: Mapping[str, Any] = MappingProxyType({"backbone": "auto", "image_size": None, "mean": None, "std": None})
+"""settings that the images of stage one decide where nobody else has, and what they are then before"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,9 +232,20 @@ class Config:
         require(self.fit.batch_size is not None, "fit.batch_size must be a number: stage one has labelled images alone")
         require(0 <= self.seed < 2**63, f"the seed must be from 0 to below 2**63, not {self.seed}")
 
+    @property
+    def left_open(self) -> tuple[str, ...]:
+        """The settings that the images of stage one are to decide."""
+        return tuple(name for name, open_ in DECIDED.items() if getattr(self, name) == open_)
+
+    def opened(self, names: Collection[str]) -> Config:
+        """With these of the settings left open that images can decide."""
+        return replace(self, **{name: open_ for name, open_ in DECIDED.items() if name in names})
+
     def with_fit_epochs(self, epochs: int) -> Config:
-        """With stage one shortened, or lengthened, to ``epochs``."""
-        return replace(self, fit=self.fit.shortened(epochs))
+        """With stage one shortened, or lengthened, to ``epochs``: ramps move along with the drops."""
+        scale = epochs / self.fit.epochs
+        terms = tuple(term.stretched(scale) for term in self.method.stage_one)
+        return replace(self, method=replace(self.method, stage_one=terms), fit=self.fit.shortened(epochs))
 
     def with_discover_epochs(self, epochs: int) -> Config:
         """With discovery shortened, or lengthened, to ``epochs``: ramps move along with the drops."""
@@ -237,13 +254,34 @@ class Config:
         return replace(self, method=replace(self.method, terms=terms), discover=self.discover.shortened(epochs))
 
 
+VERSION = 1
+"""of configurations in JSON; it grows where a key is renamed or means something else"""
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+"""for each earlier version, what makes the next one of it"""
+
+
+def migrated(content: dict[str, Any]) -> dict[str, Any]:
+    """A configuration as it was written, by this version or an earlier one, with the keys of this one."""
+    content = dict(content)
+    version = content.pop("version", 1)
+    require(
+        isinstance(version, int) and 1 <= version <= VERSION,
+        f"the configuration has version {version}; this hoarfrost reads 1 to {VERSION}: update hoarfrost",
+    )
+    for number in range(version, VERSION):
+        content = MIGRATIONS[number](content)
+    return content
+
+
 def to_json(value: Any) -> Any:
     """Dataclasses, tuples and plain values for ``json``; a tuple of terms is an object keyed by their kinds.
 
     What is not compared is not written.
     """
     if dataclasses.is_dataclass(value):
-        content = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare}
+        content = {"version": VERSION} if isinstance(value, Config) else {}
+        content |= {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare}
         kind = getattr(value, "kind", None)
         return content if kind is None else {"kind": kind, **content}
     if isinstance(value, tuple):
@@ -258,6 +296,10 @@ def from_json(expected: type[T], content: Any, where: str = "") -> T:
     return typing.cast(T, _decode(expected, content, where))
 
 
+class Missing(InputError):
+    """A configuration names something that no installed package brings."""
+
+
 def filled(content: Any) -> Any:
     """A configuration in JSON with the defaults of what was not there yet when it was written."""
     try:
@@ -267,23 +309,40 @@ def filled(content: Any) -> Any:
 
 
 def override(config: Config, changes: Mapping[str, Any]) -> Config:
-    """A copy of the configuration with dotted keys changed: ``{"discover.epochs": 3}``."""
+    """A copy of the configuration with dotted keys changed: ``{"discover.epochs": 3}``.
+
+    With the epochs of a stage its drops and ramps are stretched, but for those that are changed too.
+    """
+    if "version" in changes:
+        raise InputError("version is that of the file's format: leave it as it is")
     for key in ("method", "method.name", "method.supervised", "method.labelled_images"):
         if key in changes:
             raise InputError(f"{key} belongs to the preset: choose another one with --method")
     if any(key.startswith("method.course") for key in changes):
         raise InputError("method.course has been applied already: change discover, as in discover.learning_rate=0.05")
+    if _is_count(changes.get("fit.epochs")):
+        config = config.with_fit_epochs(changes["fit.epochs"])
+    if _is_count(changes.get("discover.epochs")):
+        config = config.with_discover_epochs(changes["discover.epochs"])
     content = to_json(config)
-    for key, value in changes.items():
+    # Another kind has other keys: it comes first, with the defaults of these.
+    for key in sorted(changes, key=lambda key: key.split(".")[-1] != "kind"):
         *path, last = key.split(".")
         place = content
         for depth, name in enumerate(path):
             place = _descend(place, name, ".".join(path[:depth]))
         _descend(place, last, ".".join(path))
-        if last == "kind":  # another kind has other keys
+        if last == "kind":
             place.clear()
-        place[last] = value
+        place[last] = changes[key]
+        if last == "kind":
+            content = to_json(from_json(Config, content))
     return from_json(Config, content)
+
+
+def _is_count(value: object) -> bool:
+    """Whether it is a number of epochs; what is not is refused where it is decoded."""
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -368,12 +427,12 @@ def _and_derived(kind: Any) -> Iterator[Any]:
 def _decode_dataclass(expected: Any, content: Any, where: str) -> Any:
     if not isinstance(content, dict):
         raise InputError(f"{where or expected.__name__} must be an object, not {_shown(content)}")
-    content = dict(content)
+    content = migrated(content) if expected is Config else dict(content)
     if hasattr(expected, "kind") or expected is Term:
         kinds = {kind.kind: kind for kind in _and_derived(expected) if "kind" in vars(kind)}
         kind = str(content.pop("kind", ""))
         if kind not in kinds:
-            raise unknown(f"kind in {where}", kind, kinds)
+            raise Missing(str(unknown(f"kind in {where}", kind, kinds)) + "; or install the package that brings it")
         expected = kinds[kind]
     hints = typing.get_type_hints(expected)
     names = [f.name for f in dataclasses.fields(expected)]

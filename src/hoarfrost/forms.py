@@ -68,6 +68,7 @@ MODEL: Form = {
     "channels": int,
     "heads": {"known": int, "novel": [int]},
     "class_names": [str],
+    "decided?": [str],
 }
 """``model.json``; its configuration is checked when it is decoded"""
 

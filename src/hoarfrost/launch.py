@@ -53,8 +53,10 @@ class Launched:
         if "TORCHELASTIC_RUN_ID" in told:
             local = int(told["LOCAL_WORLD_SIZE"])
             return cls(int(told["RANK"]), local, int(told["WORLD_SIZE"]) // local)
-        # A shell that SLURM opened has its variables too, and is one process.
-        if "SLURM_NTASKS" in told and told.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
-            machines = int(told.get("SLURM_NNODES", "1"))
-            return cls(int(told.get("SLURM_PROCID", "0")), int(told["SLURM_NTASKS"]) // machines, machines)
+        # Only srun starts several, as a step of a job. A shell that SLURM opened or a script of sbatch knows the job's
+        # number of tasks too, and is one process.
+        if "SLURM_STEP_ID" in told and told.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+            tasks = int(told.get("SLURM_STEP_NUM_TASKS", told.get("SLURM_NTASKS", "1")))
+            machines = int(told.get("SLURM_STEP_NUM_NODES", told.get("SLURM_NNODES", "1")))
+            return cls(int(told.get("SLURM_PROCID", "0")), tasks // machines, machines)
         return cls()

@@ -30,15 +30,16 @@ PAPER = "Roy et al., Class-incremental Novel Class Discovery, ECCV 2022"
 HERE = "a reference of this project, not from a paper"
 
 # The values that depend on the data set (the weight and ramp of consistency, the weight of self-training, the number of
-# replayed features, the epochs between two targets) are set by its recipe: hoarfrost.recipes.
+# replayed features, the epochs between two targets) are set by its recipe (hoarfrost.recipes), unless a method has its
+# own here.
 FROST = Method(
     name="frost",
     summary="feature replay, feature distillation and self-training of one joint head",
     paper=PAPER,
     terms=(
         Pairwise(weight=1.0),
-        Consistency(weight=5.0, ramp=50),
-        SelfTraining(weight=0.01, ramp=50),
+        Consistency(),
+        SelfTraining(),
         Replay(weight=1.0),
         FeatureDistillation(weight=10.0),
     ),
@@ -50,7 +51,7 @@ AUTONOVEL = Method(
     name="autonovel",
     summary="pairs by rank statistics; nothing against forgetting, heads side by side",
     paper="Han et al., Automatically Discovering and Learning New Visual Categories with Ranking Statistics, ICLR 2020",
-    terms=(Pairwise(weight=1.0), Consistency(weight=5.0, ramp=50)),
+    terms=(Pairwise(weight=1.0), Consistency()),
     design=Design(readout="logits"),
 )
 
@@ -60,7 +61,7 @@ NCL = Method(
     paper="Zhong et al., Neighborhood Contrastive Learning for Novel Class Discovery, CVPR 2021",
     terms=(
         Pairwise(weight=1.0, pairs="cosine"),
-        Consistency(weight=5.0, ramp=50),
+        Consistency(),
         Contrast(weight=1.0, start=1),  # the queue is filled in the first epoch
         Replay(weight=0.0, over="labelled"),  # with a weight it draws what hard negatives are mixed with
     ),
@@ -74,7 +75,7 @@ NCL_LABELLED = replace(
     summary="reference: NCL that sees the labelled images again, with its losses on them",
     terms=(
         *NCL.terms,
-        OldHeadConsistency(weight=5.0, ramp=50),
+        OldHeadConsistency(),
         LabelledCrossEntropy(weight=1.0),
         LabelledContrast(weight=0.1),
     ),
@@ -86,7 +87,7 @@ RESTUNE = Method(
     summary="clustering on a residual branch, logit distillation of the old one; heads side by side",
     paper="Liu and Tuytelaars, Residual Tuning: Toward Novel Category Discovery Without Labels, TNNLS 2022",
     terms=(
-        Clustering(weight=1.0, update=5),
+        Clustering(weight=1.0),
         ClusterConsistency(weight=1.0),
         ExtremePairs(weight=1.0),
         OldHeadDistillation(weight=1.0),
@@ -122,7 +123,7 @@ def dtc(name: str, summary: str, *terms: Term) -> Method:
     )
 
 
-CLUSTERING = Clustering(weight=1.0, update=5, warm_up=WARM_UP)
+CLUSTERING = Clustering(weight=1.0, warm_up=WARM_UP)
 DTC = (
     dtc(
         "dtc",

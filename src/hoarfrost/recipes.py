@@ -6,7 +6,7 @@ Where the paper and its public code differ, a recipe follows the code; ``as_prin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -35,8 +35,8 @@ class Recipe:
     fit_augment: Augment
     discover_augment: Augment
     terms: TermValues = field(default_factory=lambda: MappingProxyType({}))
-    """values of terms by kind; a term whose weight is 0 in the method stays out, but has the other values, so that it
-    can be switched on by its weight alone"""
+    """values of terms by kind, for what a method leaves at the term's default. A weight of 0 is a method's own, and
+    its other values are there, so that the weight alone switches it on"""
 
     def config(self, method: Method, seed: int) -> Config:
         """The learner's configuration for a method on this data."""
@@ -60,8 +60,11 @@ class Recipe:
         )
 
     def _tuned(self, term: Term, scale: float) -> Term:
-        own = {key: value for key, value in self.terms.get(term.kind, {}).items() if term.weight or key != "weight"}
-        return replace(term.stretched(scale), **own)
+        usual = {field.name: field.default for field in fields(term)}
+        values = {
+            key: value for key, value in self.terms.get(term.kind, {}).items() if getattr(term, key) == usual[key]
+        }
+        return replace(term.stretched(scale), **values)
 
 
 def term_values(*, beta: float, gamma: float, ramp: int, per_class: int, update: int, mixed: int = 400) -> TermValues:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from .place import DEMO, DISCOVER, EVALUATE, FIT, PREDICT, RUN, Place, Words, digit_images
+from .place import DEMO, DISCOVER, EVALUATE, FIT, PREDICT, RUN, Place, Words, digit_images, save_digits
 
 
 def only_json(text: str) -> dict[str, Any]:
@@ -142,3 +142,13 @@ def test_where_images_are_kept_changes_nothing(place: Place, kept: Words) -> Non
         assert Path("made", file).read_bytes() == Path("again", file).read_bytes()
     assert place.well(*PREDICT, *kept).out == place.well(*PREDICT).out
     assert only_json(place.well(*EVALUATE, *kept, "--json").out) == only_json(place.well(*EVALUATE, "--json").out)
+
+
+def test_a_folder_with_one_class_is_scored(place: Place) -> None:
+    """As after ``--novel 1``: what was found is matched with the one class that it is."""
+    save_digits(Path("one"), range(3, 4))
+    content = only_json(place.well("evaluate", "model2", "one", "--json").out)
+    assert (content["images"], content["joint"]["old"]) == (8, None)
+    assert content["joint"]["new"] is not None
+    place.well("evaluate", "model2", "checked", "--match", "one")
+    place.refused("fit", "one", "--out", "made", words=("one", "class", "at least two"))

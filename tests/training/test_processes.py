@@ -238,9 +238,15 @@ class TestLaunched:
         assert (launched, launched.processes, launched.is_first) == (Launched(5, 4, 2), 8, False)
 
     def test_slurm(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        told = {"SLURM_NTASKS": "8", "SLURM_NNODES": "2", "SLURM_PROCID": "3", "SLURM_JOB_NAME": "train"}
+        told = {"SLURM_NTASKS": "8", "SLURM_NNODES": "2", "SLURM_PROCID": "0", "SLURM_JOB_NAME": "train"}
         for name, value in told.items():
             monkeypatch.setenv(name, value)
+        assert Launched.detect() == Launched(), "a script of sbatch is one process, whatever the job may start"
+        monkeypatch.setenv("SLURM_STEP_ID", "0")
+        monkeypatch.setenv("SLURM_PROCID", "3")
         assert Launched.detect() == Launched(3, 4, 2)
+        monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+        monkeypatch.setenv("SLURM_STEP_NUM_NODES", "1")
+        assert Launched.detect() == Launched(3, 2, 1), "a step may have fewer tasks than the job"
         monkeypatch.setenv("SLURM_JOB_NAME", "bash")
         assert Launched.detect() == Launched()

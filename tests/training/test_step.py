@@ -143,6 +143,24 @@ def test_a_step_with_weights_rounded_at_once_is_one_graph_too() -> None:
     torch.testing.assert_close(same, plain)
 
 
+def test_a_step_that_fails_by_itself_is_not_the_compilers_fault(
+    monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise ZeroDivisionError("the step itself")
+
+    objective = objective_of("frost")
+    source = source_for(objective)
+    optimizer = torch.optim.SGD([p for p in objective.student.parameters() if p.requires_grad], lr=0.1)
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: fail)
+    monkeypatch.setattr(type(objective), "forward", fail)
+    stepper = Stepper(objective, source, optimizer, runtime=Runtime("cpu", compiled="on"), steps=1)
+    stepper.generator.manual_seed(0)
+    with pytest.raises(ZeroDivisionError, match="the step itself"):
+        stepper(next(iter(source.picks(stepper.generator))))
+    assert not any("could not be compiled" in str(warning.message) for warning in recwarn)
+
+
 def test_a_compiler_that_fails_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any) -> None:
         raise RuntimeError("no compiler here\nand more of it")

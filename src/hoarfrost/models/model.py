@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 import hoarfrost
 from hoarfrost import store
-from hoarfrost.config import Config, from_json, to_json
+from hoarfrost.config import DECIDED, Config, Missing, from_json, to_json
 from hoarfrost.errors import InputError, out_of_memory, require
 from hoarfrost.forms import MODEL
 from hoarfrost.memory import ClassStatistics
@@ -33,6 +34,8 @@ class Model:
     network: Network
     statistics: ClassStatistics
     class_names: tuple[str, ...]
+    decided: tuple[str, ...] = tuple(DECIDED)
+    """settings that the images of stage one decided, as nobody else had"""
 
     def write_into(self, folder: Path) -> None:
         """Writes the files of a model into a folder that exists."""
@@ -49,6 +52,7 @@ class Model:
             "channels": len(self.config.mean or ()),
             "heads": {"known": network.known, "novel": list(network.novel_per_step)},
             "class_names": list(self.class_names),
+            "decided": list(self.decided),
             "config": to_json(self.config),
         }
         store.write_json(folder / "model.json", content)
@@ -77,6 +81,8 @@ class Model:
         prototypes, _ = store.read_tensors(folder / "prototypes.safetensors")
         try:
             model = cls._assemble(content, weights, prototypes)
+        except Missing as error:
+            raise InputError(f"{folder} cannot be used here: {error}") from None
         except KeyError as error:
             raise store.damaged(folder, f"it lacks {error}") from None
         except (TypeError, RuntimeError, IndexError, ValueError) as error:
@@ -101,17 +107,18 @@ class Model:
         classes = heads["known"] + sum(heads["novel"])
         require(classes == len(names), "class_names do not fit the heads")
         require(weights["joint.weight"].shape[:1] == (classes,), "weights.safetensors does not fit the heads")
-        backbone = build_backbone(content["backbone"], content["channels"])
-        network = Network(backbone, content["heads"]["known"], config.method.design)
-        for novel in content["heads"]["novel"]:
-            network = grow(network, novel)
+        with torch.random.fork_rng(devices=[]):  # what is drawn here is replaced at once
+            backbone = build_backbone(content["backbone"], content["channels"])
+            network = Network(backbone, content["heads"]["known"], config.method.design)
+            for novel in content["heads"]["novel"]:
+                network = grow(network, novel)
         expected = network.state_dict()
         for name in sorted(expected.keys() | weights.keys()):
             if name not in expected or name not in weights or not _alike(expected[name], weights[name]):
                 raise InputError(f"weights.safetensors does not fit model.json at {name}")
         network.load_state_dict(weights)
         statistics = ClassStatistics(prototypes["mean"], prototypes["variance"], prototypes["count"])
-        return cls(config, network, statistics, names)
+        return cls(config, network, statistics, names, tuple(content.get("decided", DECIDED)))
 
     def _problems(self) -> dict[str, bool]:
         """What can be wrong with files that do not belong together."""

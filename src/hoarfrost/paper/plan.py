@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hoarfrost import store
-from hoarfrost.config import Config, from_json, override, parse_setting
+from hoarfrost.config import DECIDED, Config, from_json, override, parse_setting
 from hoarfrost.errors import InputError
 from hoarfrost.forms import METRICS
 from hoarfrost.launch import end_with_parent
@@ -88,7 +88,7 @@ class Planned:
             content = store.read_json(place / "metrics.json", "run folder", METRICS)
         except (InputError, OSError):
             return None
-        decided = {name: getattr(found, name) for name in ("backbone", "image_size", "mean", "std")}
+        decided = {name: getattr(found, name) for name in DECIDED}
         if replace(self.config(), **decided) != found or len(content["steps"]) != self.split.count("-"):
             return None
         return content

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hoarfrost import store
-from hoarfrost.config import filled, to_json
+from hoarfrost.config import DECIDED, filled, to_json
 from hoarfrost.errors import InputError
 from hoarfrost.forms import RESULT
 from hoarfrost.methods import METHODS
@@ -46,7 +46,7 @@ class Result:
         if name not in METHODS or self.content["dataset"] not in RECIPES:
             return False
         rule = to_json(get_recipe(self.content["dataset"], variant).config(METHODS[name], self.content["seed"]))
-        open_ = [key for key in ("backbone", "image_size", "mean", "std") if rule[key] in (None, "auto")]
+        open_ = [key for key, value in DECIDED.items() if rule[key] == value]
         return all(self.settings.get(key) == value for key, value in rule.items() if key not in ("seed", *open_))
 
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from hoarfrost.config import Config, Schedule, override
+from hoarfrost.config import DECIDED, Config, Schedule, override
 from hoarfrost.data.arrays import as_images, encode_labels
 from hoarfrost.data.augment import Augment
 from hoarfrost.data.cache import AUTO, Keep
@@ -29,7 +29,7 @@ from hoarfrost.models.network import Network, grow, placed, set_nearest
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import derive, seeded
-from hoarfrost.training.loop import Checkpoint, train, unbounded
+from hoarfrost.training.loop import Checkpoint, diverged, train
 from hoarfrost.training.objective import Objective, choose_trained, discovery_objective
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.resolve import check_frozen, resolve
@@ -147,19 +147,21 @@ class Learner:
 
     def reconfigure(self, config: Config) -> None:
         """Changes the settings of discoveries to come; what the model is built on stays."""
-        for name in ("backbone", "image_size", "mean", "std"):
+        if self._model is None:
+            self._begin(config, self._device, self.runtime.compiled)
+            return
+        for name in DECIDED:
             if getattr(config, name) != getattr(self.config, name):
                 raise InputError(f"{name} cannot be changed, since the model was built with it: leave it as it is")
         check_frozen(config, config.backbone)
-        if self._model is not None and config.method.design != self.config.method.design:
+        if config.method.design != self.config.method.design:
             if self.network.steps:
                 raise InputError("method.design cannot be changed after a discovery: leave it as it is")
             self.network.design = config.method.design
         if config.precision != self.config.precision:
             self.runtime = Runtime(self._device, config.precision, self.runtime.compiled)
         self.config = config
-        if self._model is not None:
-            self._model = replace(self._model, config=config)
+        self._model = replace(self._model, config=config)
 
     def learn(self, step: Step, *, observer: Observer | None = None, checkpoint: Checkpoint | None = None) -> Learner:
         """Fits step 0 of a scenario, discovers in a later one; references may learn from labels there too."""
@@ -185,11 +187,16 @@ class Learner:
         assert config.image_size is not None
         labelled = labelled.fitted(config.image_size)
         assert labelled.labels is not None
-        self.config = config
-        with seeded(config.seed, "network"):
-            backbone = build_backbone(config.backbone, labelled.shape[2])
-            network = Network(backbone, len(labelled.class_names), config.method.design)
-        self._fit(network, labelled, observer, checkpoint)
+        before, self.config = self.config, config
+        try:
+            with seeded(config.seed, "network"):
+                backbone = build_backbone(config.backbone, labelled.shape[2])
+                network = Network(backbone, len(labelled.class_names), config.method.design)
+            self._fit(network, labelled, observer, checkpoint)
+            self._model = replace(self.model, decided=self._asked.left_open)
+        except BaseException:
+            self.config = before  # an earlier model stays usable
+            raise
         return self
 
     def _fit(
@@ -210,7 +217,8 @@ class Learner:
             checkpoint=checkpoint,
         )
         statistics = self._statistics(network, labelled, network.classes)
-        self._model = Model(config, network.eval(), statistics, labelled.class_names)
+        decided = () if self._model is None else self._model.decided
+        self._model = Model(config, network.eval(), statistics, labelled.class_names, decided)
 
     def _fit_again(self, step: Step, *, observer: Observer | None, checkpoint: Checkpoint | None) -> Learner:
         """The upper bound's step: a new network for all classes so far, from labelled images of all of them."""
@@ -271,7 +279,7 @@ class Learner:
         if config.method.design.readout == "means":
             set_nearest(student.joint, statistics.mean, statistics.count > 0)
         names = before.class_names + new_names(before.class_names, novel)
-        self._model = Model(config, student.eval(), statistics, names)
+        self._model = Model(config, student.eval(), statistics, names, before.decided)
         return self
 
     def _start(self, student: Network, teacher: Network, images: ImageSet) -> Tensor:
@@ -390,6 +398,7 @@ class Learner:
         """The learner of a model folder, ready to predict or to discover."""
         model = Model.load(Path(folder))
         learner = cls.from_config(model.config, device, compiled)
+        learner._asked = model.config.opened(model.decided)
         learner._model = replace(model, network=placed(model.network, learner.runtime.device))
         return learner
 
@@ -440,6 +449,7 @@ class Learner:
             runtime=self.runtime,
             seed=self.config.seed,
             stage=objective.student.steps,
+            key="fit" if schedule is self.config.fit else "discover",
             observer=observer or Observer(),
             checkpoint=checkpoint,
         )
@@ -467,8 +477,8 @@ class Learner:
             tally.add(network.basic(features), labels)
         statistics = self.runtime.processes.gather_tally(tally).statistics()
         if not (statistics.mean.isfinite().all() and statistics.variance.isfinite().all()):
-            stage = network.steps
-            raise unbounded(stage, self.config.discover if stage else self.config.fit)
+            by_labels = images.labels is not None
+            raise diverged(self.config.fit if by_labels else self.config.discover, "fit" if by_labels else "discover")
         return statistics
 
 

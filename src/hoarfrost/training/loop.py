@@ -41,12 +41,13 @@ def train(
     runtime: Runtime,
     seed: int,
     stage: int,
+    key: str,
     observer: Observer,
     checkpoint: Checkpoint | None,
 ) -> bool:
     """Trains ``objective.student`` in place, and says whether steps were compiled.
 
-    An epoch's random numbers depend on seed, stage and epoch alone.
+    An epoch's random numbers depend on seed, stage and epoch alone. ``key`` names the schedule in the configuration.
     """
     trained = {name: p for name, p in objective.student.named_parameters() if p.requires_grad}
     if not trained:
@@ -74,7 +75,7 @@ def train(
             *values, size = torch.cat([stepper.sums, norm[None]]).tolist()  # the epoch's only wait for the device
             entry = {"stage": stage, "epoch": epoch, **_entry(objective, source, values)}
             if not math.isfinite(size) or not math.isfinite(entry["loss"]):
-                raise unbounded(stage, schedule)
+                raise diverged(schedule, key)
             entry |= {"learning_rate": schedule.learning_rate_at(epoch), "seconds": time.perf_counter() - started}
             observer.epoch_done(entry, objective.student)
             objective.train()
@@ -112,12 +113,10 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"] = rate
 
 
-def unbounded(stage: int, schedule: Schedule) -> InputError:
-    """The error for numbers that became too large, or none at all."""
-    key, lower = "fit" if stage == 0 else "discover", schedule.learning_rate / 10
-    return InputError(
-        f"the training left all bounds: lower the learning rate, as with --set {key}.learning_rate={lower:g}"
-    )
+def diverged(schedule: Schedule, key: str) -> InputError:
+    """The error for a loss that became infinite or no number; ``key`` is that of the schedule."""
+    rate = f"{key}.learning_rate={schedule.learning_rate / 10:g}"
+    return InputError(f"the loss became NaN or infinite: lower the learning rate, as with --set {rate}")
 
 
 def _entry(objective: Objective, source: ImageSource, sums: list[float]) -> Entry:

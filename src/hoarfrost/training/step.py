@@ -90,14 +90,14 @@ class Stepper:
             try:
                 with compiling_quietly(), gc_paused():
                     self._take(picked)
-            except Exception as error:  # compilers need compilers: going on without is slower, and no less right
-                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-                warnings.warn(f"the step could not be compiled and runs as it is: {reason}", stacklevel=2)
+            except Exception as error:  # torch.compile needs a C++ compiler: going on without is slower, and as right
                 self.compute = self.module
                 if self._rounded is not None:
                     self._rounded.descend = None
                 self.generator.set_state(drawn)
-                self._take(picked)
+                self._take(picked)  # what fails here too was not the compiler's fault
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                warnings.warn(f"the step could not be compiled and runs as it is: {reason}", stacklevel=2)
         else:
             self._take(picked)
 
