@@ -50,7 +50,7 @@ def pictures(random: Random) -> Try:
         for path in Path("unsorted").glob("[!h]*"):
             path.unlink()
     more = random.choice([(), (), (), (), ("--json",), ("--cache", "kept")] + [("--from-disk",)] * (random.random() < 0.1))
-    return Try((*PREDICT, *more), "; ".join(said), blamed=("unsorted",))
+    return Try((*PREDICT, *more), "; ".join(said), blamed=("unsorted",), may_leave=("kept",))
 
 
 def _drawn(random: Random, mode: str, side: tuple[int, int]) -> Image.Image:
@@ -114,7 +114,7 @@ def _giant(random: Random) -> tuple[str, bytes]:
     depth, colour = random.choice([(8, 0), (8, 2), (8, 6), (16, 2), (1, 0), (8, 3), (16, 6)])
     head = _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, random.choice([0, 1])))
     body = _chunk(b"IDAT", zlib.compress(bytes(random.choice([10, 10**5]))))
-    text = _chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(random.choice([10**4, 3 * 10**7]))))
+    text = _chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(random.choice([10**4, 3 * 10**6]))))
     png = b"\x89PNG\r\n\x1a\n" + head + random.choice([b"", text, text * 3]) + body + _chunk(b"IEND", b"")
     gif = b"GIF89a" + struct.pack("<HHBBB", min(width, 65535), min(height, 65535), 0xF7, 0, 0) + bytes(768) + b",\0\0\0\0" + b"\xff" * 4 + b"\0\x08\xff;"
     bmp = b"BM" + struct.pack("<IHHIIiiHHIIiiII", 100, 0, 0, 54, 40, width, height, 1, random.choice([1, 8, 24, 32]), random.choice([0, 1, 3]), 0, 0, 0, 0, 0) + bytes(50)
@@ -151,11 +151,16 @@ def _odd_name(random: Random) -> bytes:
     return random.choice([name.encode(), name.encode(), b"\xff\xfe" + name.encode()[:10], b"." + name.encode()])
 
 
+def _is_small(path: Path) -> bool:
+    """Whether it is a file that can be read, and not made large here."""
+    return path.is_file() and not path.is_symlink() and path.stat().st_size < 1 << 20 and os.access(path, os.R_OK)
+
+
 def _odd_thing(random: Random, folder: Path) -> str:
     """Puts something odd below a folder, or takes something away."""
     classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
     some, name = random.choice(classes), os.fsdecode(_odd_name(random))
-    good = next((path for path in sorted(some.rglob("*")) if path.is_file() and path.stat().st_mode & 0o400), None)
+    good = next((path for path in sorted(some.rglob("*")) if _is_small(path)), None)
     image = good.read_bytes() if good else b"none"
     other = random.choice([folder / name, some / name, some / f"{name}.png"])
     match random.randrange(12):
