@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -112,29 +113,28 @@ def _odd_labels(random: Random) -> np.ndarray:
     count = random.choice([8, 8, 8, 8, 7, 0, 1])
     names = [random.choice(NAMES) for _ in range(count)]
     twice = (names[:4] * 2)[:count]
-    return random.choice(
-        [
-            lambda: np.array(twice),
-            lambda: np.array([name.encode() for name in twice]),
-            lambda: np.array([b"\xff\xfe", b"a"] * 4)[:count],
-            lambda: np.array(["\ud800", "a"] * 4)[:count],
-            lambda: np.array([float(random.choice(NUMBERS[:14])) for _ in range(count)]),
-            lambda: np.array([np.nan, 1.0] * 4)[:count],
-            lambda: np.array([1e300, -0.0] * 4)[:count],
-            lambda: np.zeros(count),
-            lambda: np.arange(count),
-            lambda: _pixels(random, random.choice(KINDS), (count,)),
-            lambda: _pixels(random, "i8", (count, 1)),
-            lambda: np.array(["NaT", "2020-01-01"] * 4, dtype="M8[D]")[:count],
-            lambda: np.array([1 + 2j, np.nan] * 4)[:count],
-            lambda: np.array([(1, 2.0)] * count, dtype=[("a", "i4"), ("b", "f4")]),
-            lambda: np.array([True, False] * 4)[:count],
-            lambda: np.array(["", "a"] * 4)[:count],
-            lambda: np.array(["a\x00", "a"] * 4)[:count],
-            lambda: np.array(["x" * 5000, "a"] * 4)[:count],
-            lambda: np.array(5),
-        ]
-    )()
+    makers: list[Callable[[], np.ndarray]] = [
+        lambda: np.array(twice),
+        lambda: np.array([name.encode() for name in twice]),
+        lambda: np.array([b"\xff\xfe", b"a"] * 4)[:count],
+        lambda: np.array(["\ud800", "a"] * 4)[:count],
+        lambda: np.array([float(random.choice(NUMBERS[:14])) for _ in range(count)]),
+        lambda: np.array([np.nan, 1.0] * 4)[:count],
+        lambda: np.array([1e300, -0.0] * 4)[:count],
+        lambda: np.zeros(count),
+        lambda: np.arange(count),
+        lambda: _pixels(random, random.choice(KINDS), (count,)),
+        lambda: _pixels(random, "i8", (count, 1)),
+        lambda: np.array(["NaT", "2020-01-01"] * 4, dtype="M8[D]")[:count],
+        lambda: np.array([1 + 2j, np.nan] * 4)[:count],
+        lambda: np.array([(1, 2.0)] * count, dtype=[("a", "i4"), ("b", "f4")]),
+        lambda: np.array([True, False] * 4)[:count],
+        lambda: np.array(["", "a"] * 4)[:count],
+        lambda: np.array(["a\x00", "a"] * 4)[:count],
+        lambda: np.array(["x" * 5000, "a"] * 4)[:count],
+        lambda: np.array(5),
+    ]
+    return random.choice(makers)()
 
 
 def _npy(array: np.ndarray) -> bytes:
@@ -179,7 +179,9 @@ def _odd_members(random: Random, members: dict[str, np.ndarray]) -> bytes:
         case 2:
             return _zipped({"images": contents["images.npy"], "labels": b"\x80\x02cos\nsystem\n(S'touch planted'\ntR."})
         case 3:  # zeros that unpack to far more than they take
-            bomb = b"\x93NUMPY\x01\x00v\x00{'descr': '|u1', 'fortran_order': False, 'shape': (40000, 40, 40), }".ljust(127)
+            bomb = b"\x93NUMPY\x01\x00v\x00{'descr': '|u1', 'fortran_order': False, 'shape': (40000, 40, 40), }".ljust(
+                127
+            )
             return _zipped(contents | {"images.npy": bomb + b"\n" + bytes(40000 * 1600)}, 8)
         case 4:
             return _zipped({random.choice(NAMES)[:100] + ".npy": contents["images.npy"], "labels.npy": b""})

@@ -14,7 +14,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,7 +48,9 @@ def asked(call: Callable[[], object]) -> Answer:
         except SystemExit as end:
             code = end.code
         except BaseException as error:
-            places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+            places = [
+                f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)
+            ]
             code = f"{type(error).__name__}: {str(error)[:300]} (at {' < '.join(reversed(places[-4:]))})"
         sys.stdout.flush()
         sys.stderr.flush()
@@ -108,25 +110,18 @@ class Child:
             *whole, rest = (rest + part).split(b"\n")
             yield from whole
 
-    def end(self) -> str:
-        """Ends it with all that it started, and says how it ended where that was not in order."""
-        try:
-            os.killpg(self.number, signal.SIGKILL) if _is_gone(self.number) is None else None
-        except ProcessLookupError:
-            pass
+    def end(self, *, by_force: bool = False) -> str:
+        """Waits for its end, ends all that it started, and says how it ended where that was not in order."""
         os.close(self.heard)
+        if by_force:
+            os.killpg(self.number, signal.SIGKILL)
+        os.waitid(os.P_PID, self.number, os.WEXITED | os.WNOWAIT)  # its number stays its own until it is reaped
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.number, signal.SIGKILL)
         _, status = os.waitpid(self.number, 0)
-        try:
-            os.killpg(self.number, signal.SIGKILL)  # what it started
-        except ProcessLookupError:
-            pass
         if os.WIFSIGNALED(status):
             return f"ended by {signal.Signals(os.WTERMSIG(status)).name}"
         return "" if os.WEXITSTATUS(status) == 0 else f"ended with {os.WEXITSTATUS(status)}"
-
-
-def _is_gone(number: int) -> object:
-    return os.waitid(os.P_PID, number, os.WEXITED | os.WNOHANG | os.WNOWAIT)
 
 
 def in_children(
@@ -148,7 +143,7 @@ def in_children(
                 if problem:
                     return
 
-        child, problem, over = Child(tell_all), "", False
+        child, problem, over, late = Child(tell_all), "", False, False
         try:
             for line in child.lines(seconds):
                 content = json.loads(line)
@@ -161,8 +156,8 @@ def in_children(
                 else:
                     raise RuntimeError(content["broken"])
         except TimeoutError:
-            problem = f"it took more than {seconds:.0f} s"
-        ended = child.end()
+            late, problem = True, f"it took more than {seconds:.0f} s"
+        ended = child.end(by_force=late)
         if not over:
             left.remove(current)
             yield current, problem or ended or "it ended without a word"

@@ -48,10 +48,10 @@ def judged(tried: Try, answer: Answer, before: dict[str, object], after: dict[st
     code, out, err = answer.code, _text(answer.out), _text(answer.err)
     if isinstance(code, str):
         return f"traceback: {code}"
-    if code not in tried.codes:
-        return f"exit code {code}: {err[-300:]!r}"
     if out is None or err is None:
         return "what it says is not UTF-8"
+    if code not in tried.codes:
+        return f"exit code {code}: {err[-300:]!r}"
     for said in (out, err):
         if found := CONTROL.search(said):
             return f"a raw {found[0]!r} is shown: {said[max(0, found.start() - 40) : found.end() + 40]!r}"
@@ -61,7 +61,11 @@ def judged(tried: Try, answer: Answer, before: dict[str, object], after: dict[st
         return _refusal(tried, out, err, before, after)
     if tried.refused:
         return f"not refused: {(out + err)[-300:]!r}"
-    strange = [line for line in err.split("\n")[:-1] if not re.match(r"hoarfrost(\.paper)?: ", line) and not PROGRESS.match(line)]
+    strange = [
+        line
+        for line in err.split("\n")[:-1]
+        if not re.match(r"hoarfrost(\.paper)?: ", line) and not PROGRESS.match(line)
+    ]
     if strange and not (code == 130 and strange == [""]):
         return f"a line that is not ours: {strange[0]!r}"
     if code == 0 and tried.expected is not None and answer.out != tried.expected:

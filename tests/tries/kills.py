@@ -216,13 +216,13 @@ def done(folder: Path, call: Callable[[], object], way: Way | None = None) -> tu
         said = answer.code, answer.out.decode(errors="replace"), answer.err.decode(errors="replace")
         os.write(told, json.dumps(said).encode() + b"\n")
 
-    child, lines = Child(work, limited=False), list[bytes]()
+    child = Child(work, limited=False)
     try:
-        lines += child.lines(SECONDS)
+        lines = list(child.lines(SECONDS))
     except TimeoutError:
+        child.end(by_force=True)
         return None, f"it took more than {SECONDS:.0f} s"
-    finally:
-        ended = child.end()
+    ended = child.end()
     if not lines:
         return None, ended
     code, out, err = json.loads(lines[0])

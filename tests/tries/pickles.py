@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import pickletools
 import struct
-from pathlib import Path
 
 import numpy as np
 
@@ -150,7 +149,9 @@ def other_values(random: Random, content: bytes) -> bytes:
     held = pickle.loads(content)
     for key in random.sample(sorted(held), k=random.randrange(1, len(held) + 1)):
         count = len(held[key])
-        numbers = np.zeros((count, 3072), dtype=random.choice(["u1", "i1", ">u2", "f2", "f8", "?", "c8", "U3", "M8[s]"]))
+        numbers = np.zeros(
+            (count, 3072), dtype=random.choice(["u1", "i1", ">u2", "f2", "f8", "?", "c8", "U3", "M8[s]"])
+        )
         held[key] = random.choice(
             [
                 value(random),
@@ -182,7 +183,7 @@ def _plain(content: object) -> bool:
 
 
 def laughs(random: Random, name: str) -> bytes:
-    """A list that holds another twice, which holds another twice, and so on: few bytes, and no end to what they mean."""
+    """A list that holds another twice, which holds another twice, and so on: few bytes that mean a great deal."""
     key = {"batches.meta": "label_names", "meta": "fine_label_names"}.get(name)
     key = key or ("labels" if "batch" in name else "fine_labels")
     levels = random.choice([3, 20, 30, 60, 200])

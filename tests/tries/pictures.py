@@ -49,7 +49,9 @@ def pictures(random: Random) -> Try:
     if random.random() < 0.05:  # and none that is good
         for path in Path("unsorted").glob("[!h]*"):
             path.unlink()
-    more = random.choice([(), (), (), (), ("--json",), ("--cache", "kept")] + [("--from-disk",)] * (random.random() < 0.1))
+    more = random.choice(
+        [(), (), (), (), ("--json",), ("--cache", "kept")] + [("--from-disk",)] * (random.random() < 0.1)
+    )
     return Try((*PREDICT, *more), "; ".join(said), blamed=("unsorted",), may_leave=("kept",))
 
 
@@ -86,7 +88,9 @@ def hostile_picture(random: Random) -> tuple[str, bytes]:
         case 4:
             return _giant(random)
         case _:
-            return f"{kind} {mode} {side}, bytes of its head changed", mutated(content[:64], random.getrandbits(32)) + content[64:]
+            return f"{kind} {mode} {side}, bytes of its head changed", mutated(
+                content[:64], random.getrandbits(32)
+            ) + content[64:]
 
 
 def _options(random: Random, kind: str) -> dict[str, object]:
@@ -100,7 +104,11 @@ def _options(random: Random, kind: str) -> dict[str, object]:
         more = [_drawn(random, "L", (20, 20)) for _ in range(random.randrange(4))]
         return {"save_all": True, "append_images": more, "transparency": random.choice([0, 255])}
     if kind == "tiff":
-        return {"compression": random.choice([None, "tiff_lzw", "tiff_deflate", "jpeg", "packbits", "group4", "tiff_adobe_deflate"])}
+        return {
+            "compression": random.choice(
+                [None, "tiff_lzw", "tiff_deflate", "jpeg", "packbits", "group4", "tiff_adobe_deflate"]
+            )
+        }
     return {}
 
 
@@ -110,18 +118,62 @@ def _chunk(name: bytes, content: bytes) -> bytes:
 
 def _giant(random: Random) -> tuple[str, bytes]:
     """A small file that says it is a large picture, or unpacks to a large one."""
-    width, height = random.choice([(2**31 - 1, 1), (60000, 60000), (9400, 9400), (13000, 13000), (2**31 - 1, 2**31 - 1), (0, 0), (10**6, 9)])
+    width, height = random.choice(
+        [(2**31 - 1, 1), (60000, 60000), (9400, 9400), (13000, 13000), (2**31 - 1, 2**31 - 1), (0, 0), (10**6, 9)]
+    )
     depth, colour = random.choice([(8, 0), (8, 2), (8, 6), (16, 2), (1, 0), (8, 3), (16, 6)])
     head = _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, random.choice([0, 1])))
     body = _chunk(b"IDAT", zlib.compress(bytes(random.choice([10, 10**5]))))
     text = _chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(random.choice([10**4, 3 * 10**6]))))
     png = b"\x89PNG\r\n\x1a\n" + head + random.choice([b"", text, text * 3]) + body + _chunk(b"IEND", b"")
-    gif = b"GIF89a" + struct.pack("<HHBBB", min(width, 65535), min(height, 65535), 0xF7, 0, 0) + bytes(768) + b",\0\0\0\0" + b"\xff" * 4 + b"\0\x08\xff;"
-    bmp = b"BM" + struct.pack("<IHHIIiiHHIIiiII", 100, 0, 0, 54, 40, width, height, 1, random.choice([1, 8, 24, 32]), random.choice([0, 1, 3]), 0, 0, 0, 0, 0) + bytes(50)
+    gif = (
+        b"GIF89a"
+        + struct.pack("<HHBBB", min(width, 65535), min(height, 65535), 0xF7, 0, 0)
+        + bytes(768)
+        + b",\0\0\0\0"
+        + b"\xff" * 4
+        + b"\0\x08\xff;"
+    )
+    bmp = (
+        b"BM"
+        + struct.pack(
+            "<IHHIIiiHHIIiiII",
+            100,
+            0,
+            0,
+            54,
+            40,
+            width,
+            height,
+            1,
+            random.choice([1, 8, 24, 32]),
+            random.choice([0, 1, 3]),
+            0,
+            0,
+            0,
+            0,
+            0,
+        )
+        + bytes(50)
+    )
     ppm = b"P6 %d %d %d\n" % (width, height, random.choice([255, 65535, 0, 10**30])) + bytes(50)
-    tags = [(256, 4, 1, width), (257, 4, 1, height), (258, 3, 1, 8), (259, 3, 1, random.choice([1, 5, 7, 8, 34712])), (262, 3, 1, 1), (273, 4, 1, 8), (277, 3, 1, random.choice([1, 3, 65535])), (278, 4, 1, height), (279, 4, random.choice([1, 2**31]), 50)]
-    tiff = b"II*\0" + struct.pack("<IH", 8, len(tags)) + b"".join(struct.pack("<HHII", *tag) for tag in tags) + bytes(60)
-    name, content = random.choice([("PNG", png), ("PNG", png), ("GIF", gif), ("BMP", bmp), ("PPM", ppm), ("TIFF", tiff)])
+    tags = [
+        (256, 4, 1, width),
+        (257, 4, 1, height),
+        (258, 3, 1, 8),
+        (259, 3, 1, random.choice([1, 5, 7, 8, 34712])),
+        (262, 3, 1, 1),
+        (273, 4, 1, 8),
+        (277, 3, 1, random.choice([1, 3, 65535])),
+        (278, 4, 1, height),
+        (279, 4, random.choice([1, 2**31]), 50),
+    ]
+    tiff = (
+        b"II*\0" + struct.pack("<IH", 8, len(tags)) + b"".join(struct.pack("<HHII", *tag) for tag in tags) + bytes(60)
+    )
+    name, content = random.choice(
+        [("PNG", png), ("PNG", png), ("GIF", gif), ("BMP", bmp), ("PPM", ppm), ("TIFF", tiff)]
+    )
     return f"{name} that says it is {width}x{height}", content
 
 
@@ -139,7 +191,10 @@ def folders(random: Random) -> Try:
             ((*FIT[:1], "checked", *FIT[2:4], "--epochs", "1"), ("checked",)),
             ((*EVALUATE, *(more if "--epochs" not in more else ())), ("checked",)),
             (("predict", "model2", "checked", *(more if "--epochs" not in more else ())), ("checked",)),
-            (("run", "--dataset", "folder", "--data", "checked", "--split", "99-99", "--out", "made"), ("checked", "99-99")),
+            (
+                ("run", "--dataset", "folder", "--data", "checked", "--split", "99-99", "--out", "made"),
+                ("checked", "99-99"),
+            ),
         ]
     )
     return Try(command, "; ".join(said), blamed=blamed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import warnings
 
 from hoarfrost.cli import build_parser, main
 from hoarfrost.cli.follow import Following
@@ -17,7 +16,22 @@ VALUES = (
     *(name for name in NAMES if "\0" not in name),
     *("made", "model", "model2", "known", "checked", "unsorted", "nowhere", "/", ".", "..", "/dev/null", "/dev/zero"),
     *("known/0/0.png", "model/model.json", "model/new", "~", "1e3", "0x10", "1_000", "٣", "²", "9" * 5000, "-", "--"),
-    *("cpu", "cuda", "cuda:7", "cuda:-1", "cpu:0", "mps", "meta", "5-5", "3-2", "0-5", "5", "1-1-1-1-1", "3--2", "-3-2"),
+    *(
+        "cpu",
+        "cuda",
+        "cuda:7",
+        "cuda:-1",
+        "cpu:0",
+        "mps",
+        "meta",
+        "5-5",
+        "3-2",
+        "0-5",
+        "5",
+        "1-1-1-1-1",
+        "3--2",
+        "-3-2",
+    ),
     *("digits", "folder", "cifar10", "frost", "dtc", "auto", "on", "small", "resnet18", "seeded", "paper", "table1"),
 )
 
@@ -26,12 +40,37 @@ KEYS = (
     *("fit.warm_up", "fit.warm_up_rate", "fit.nesterov", "fit.mixed_batch", "fit_augment.kind", "fit_augment.rotate"),
     *("fit_augment.scale", "fit_augment.shift", "fit_augment.flip", "fit_augment.border", "image_size", "mean", "std"),
     *("precision", "views", "seed", "backbone", "method.frozen", "method.start", "method.design.novel", "nothing"),
-    *("method.stage_one.cross-entropy.weight", "learner.seed", "config.seed", "method", "fit", "", ".", "fit.", "a.b.c"),
+    *(
+        "method.stage_one.cross-entropy.weight",
+        "learner.seed",
+        "config.seed",
+        "method",
+        "fit",
+        "",
+        ".",
+        "fit.",
+        "a.b.c",
+    ),
 )
 
 SETTINGS = (
     *(str(number) for number in NUMBERS if len(str(number)) < 50),
-    *("NaN", "Infinity", "-Infinity", "1e400", "null", "true", "[]", "{}", "[1,2]", '"text"', "text", "", "[0.5]", "[1e999]"),
+    *(
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "1e400",
+        "null",
+        "true",
+        "[]",
+        "{}",
+        "[1,2]",
+        '"text"',
+        "text",
+        "",
+        "[0.5]",
+        "[1e999]",
+    ),
     *("[[[[[]]]]]", "9" * 5000, "[" * 5000, '{"weight": 1}', "[0]", "[NaN]", "\ud800", "\x1b[2J"),
 )
 
@@ -74,7 +113,10 @@ def settings(random: Random) -> Try:
     for _ in range(random.choice([1, 1, 2, 3])):
         words += ["--set", f"{random.choice(KEYS)}={random.choice(SETTINGS)}"]
     if random.random() < 0.2:
-        words += ["--image-size", random.choice(["8", "0", "-1", "7", "9", "100000", "1000000000", "99999999999999999999"])]
+        words += [
+            "--image-size",
+            random.choice(["8", "0", "-1", "7", "9", "100000", "1000000000", "99999999999999999999"]),
+        ]
     given = (*FIT, *words)
     return Try(given, " ".join(map(repr, given[4:]))[:300])
 

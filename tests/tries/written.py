@@ -243,7 +243,9 @@ def tensors(random: Random, place: Callable[[Words], None]) -> Try:
             path.write_bytes(random.choice(others).read_bytes())
     more = ("--json",) if random.random() < 0.2 else ()
     folder = pattern.partition("/")[0].removesuffix(".unfinished")
-    return Try((*command, *more), f"{command[0]}, {path}: {what}", blamed=(folder, path.name, "memory"), refused=refused)
+    return Try(
+        (*command, *more), f"{command[0]}, {path}: {what}", blamed=(folder, path.name, "memory"), refused=refused
+    )
 
 
 def _not_finite(random: Random, path: Path) -> tuple[str, bool]:
