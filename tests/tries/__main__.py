@@ -10,6 +10,7 @@ All that is tried follows from the seed. Exit code 1 where anything failed.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import gc
 import json
 import os
@@ -66,15 +67,20 @@ def again(given: argparse.Namespace, base: Path, folder: Path) -> int:
         return bool(problem)
 
     def work(told: int) -> None:
-        said = inputs.tried(given.seed, given.only, given.case, base=base, scratch=folder, aloud=True)
-        os.write(told, said.encode(errors="backslashreplace"))
-        os.write(told, b"\n")
+        def say(what: object) -> None:
+            os.write(told, str(what).encode(errors="backslashreplace") + b"\n")
 
-    child = Child(work)
-    for line in child.lines(inputs.SECONDS):
-        print(line.decode())
-    print(child.end())
-    return 0
+        faulthandler.dump_traceback_later(inputs.SECONDS - 1, file=told)
+        say(inputs.tried(given.seed, given.only, given.case, base=base, scratch=folder, say=say) or "well")
+
+    child, line = Child(work), b""
+    try:
+        for line in child.lines(inputs.SECONDS):
+            print(line.decode())
+    except TimeoutError:
+        child.end(by_force=True)
+        return 1
+    return 1 if child.end() or line != b"well" else 0
 
 
 def planned(given: argparse.Namespace) -> dict[str, int]:

@@ -67,19 +67,23 @@ def make(seed: int, kind: str, case: int, base: Path) -> Try:
     return KINDS[kind].make(random.Random(f"{seed} {kind} {case}"), lambda parts: copied(base, parts, Path()))
 
 
-def tried(seed: int, kind: str, case: int, *, base: Path, scratch: Path, aloud: bool = False) -> str:
-    """Tries one case in this process; what is wrong, or nothing."""
+def tried(
+    seed: int, kind: str, case: int, *, base: Path, scratch: Path, say: Callable[[object], None] | None = None
+) -> str:
+    """Tries one case in this process; what is wrong, or nothing. ``say`` hears of all that is given and answered."""
     folder = scratch / f"{kind}-{case}"
     folder.mkdir()
     os.chdir(folder)
     try:
         given = make(seed, kind, case, base)
+        if say is not None:
+            say(given)
         before = contents(folder)
         with writing_little():
             answer = asked(lambda: (given.main or main)(given.arguments))
+        if say is not None:
+            say(answer)
         problem = judged(given, answer, before, contents(folder))
-        if aloud:
-            return f"{given}\n{answer}\n{problem}"
         return f"{given.what}: {problem}" if problem else ""
     finally:
         os.chdir(scratch)
