@@ -25,8 +25,8 @@ from hoarfrost.models.network import Design
 
 T = TypeVar("T")
 
-MOST = 1_000_000
-"""beyond this a learning rate or a weight decay is a slip, and single precision ends not far above"""
+MOST = 1e30
+"""of a learning rate or a weight decay; single precision ends not far above"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +57,9 @@ class Schedule:
             require(size is None or size > 1, f"{name} must be above 1, not {size}")
         for name, most in (("learning_rate", MOST), ("drop_factor", 1), ("warm_up_rate", MOST)):
             value = getattr(self, name)
-            require(0 < value <= most, f"{name} must be above 0 and at most {most:,}, not {value}")
+            require(0 < value <= most, f"{name} must be above 0 and at most {most:g}, not {value}")
         require(0 <= self.momentum < 1, f"momentum must be from 0 to below 1, not {self.momentum}")
-        require(0 <= self.weight_decay <= MOST, f"weight_decay must be from 0 to {MOST:,}, not {self.weight_decay}")
+        require(0 <= self.weight_decay <= MOST, f"weight_decay must be from 0 to {MOST:g}, not {self.weight_decay}")
         require(self.momentum > 0 or not self.nesterov, "nesterov needs a momentum above 0")
 
     def learning_rate_at(self, epoch: int) -> float:

@@ -174,4 +174,5 @@ def _first(problems: Iterable[str]) -> str:
 
 def damaged(path: Path, reason: str) -> InputError:
     """The error for a file or a folder that is not what was written there."""
-    return InputError(f"{path} is damaged ({reason}): restore it from a copy, or make it again")
+    told = " ".join(reason.split())
+    return InputError(f"{path} is damaged ({told}): restore it from a copy, or make it again")

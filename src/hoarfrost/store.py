@@ -247,7 +247,7 @@ def _claim(folder: Path, held: ExitStack) -> None:
     with suppress(ImportError, OSError):
         import fcntl
 
-        handle = os.open(folder / "config.json", os.O_RDONLY)
+        handle = os.open(folder / "config.json", os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # no pipe is waited for
         _claims.add(handle)
         held.callback(os.close, handle)
         held.callback(_claims.discard, handle)
@@ -280,7 +280,7 @@ def is_at_work(folder: Path) -> bool:
     with suppress(ImportError, OSError):
         import fcntl
 
-        handle = os.open(folder / "config.json", os.O_RDONLY)
+        handle = os.open(folder / "config.json", os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # no pipe is waited for
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -281,3 +281,18 @@ def test_a_shelf_that_is_damaged(place: Place) -> None:
     shutil.copy("record", model / "record.json")
     (model / "log.jsonl").write_text("5\n")
     place.refused(*FINISHED["run"], "--out", "made", "--share", "shelf", words=(model.name, "damaged", "remove"))
+
+
+@pytest.mark.parametrize(("verb", "file"), [("fit", "made.unfinished/config.json"), ("run", "made/config.json")])
+def test_a_pipe_where_the_configuration_was(
+    place: Place, monkeypatch: pytest.MonkeyPatch, verb: str, file: str
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)
+        assert place.call(*LONGER[verb]).code == 130
+    Path(file).unlink()
+    os.mkfifo(file)
+    with in_time():
+        code, _, err = place.call(*LONGER[verb], "--resume")
+    assert code == 2
+    assert file.partition("/")[0] in err

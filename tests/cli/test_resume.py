@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hoarfrost import store
+from hoarfrost import Learner, store
 
 from .place import DISCOVER, FINISHED, FIT, MAKING, RUN, Place, Words, contents, cut
 
@@ -133,6 +133,38 @@ def test_resume_after_the_last_epoch_trains_nothing_again(place: Place, monkeypa
         patch.setattr(Path, "rename", stop)
         assert place.call(*LONGER["fit"]).code == 130
     assert place.well(*LONGER["fit"], "--resume").err == ""
+
+
+@pytest.mark.parametrize("at", ["unlink", "rename"])
+@pytest.mark.parametrize("verb", ["fit", "discover"])
+def test_a_kill_at_the_very_end_leaves_no_checkpoint(
+    place: Place, monkeypatch: pytest.MonkeyPatch, verb: str, at: str
+) -> None:
+    original = getattr(Path, at)
+
+    def kill(path: Path, *arguments: object, **options: object) -> object:
+        if path.name == ("checkpoint.safetensors" if at == "unlink" else "made.unfinished"):
+            raise KeyboardInterrupt
+        return original(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, at, kill)
+        assert place.call(*LONGER[verb]).code == 130
+    place.refused(*LONGER[verb], "--resume", "--seed", "7", words=("seed", "0", "7"))
+    place.well(*LONGER[verb], "--resume")
+    assert not list(Path().rglob("checkpoint.safetensors"))
+    assert {path.name for path in Path("made").iterdir()} == {path.name for path in Path(FINISHED[verb][-1]).iterdir()}
+    assert not Path("made.unfinished").exists()
+    Learner.load("made").save("made")
+
+
+def test_a_checkpoint_that_an_earlier_version_left(place: Place) -> None:
+    for folder in ("model", "model2"):
+        Path(folder, "checkpoint.safetensors").write_bytes(b"left")
+    Learner.load("model").save("model")
+    assert not Path("model", "checkpoint.safetensors").exists()
+    place.well(*FINISHED["discover"], "--resume")
+    assert not Path("model2", "checkpoint.safetensors").exists()
 
 
 @pytest.mark.parametrize("verb", MAKING)

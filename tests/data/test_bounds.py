@@ -208,6 +208,8 @@ class TestTinyImageNet:
             (f"..\t{WORDNET_IDS[0]}\n", "val_annotations.txt has '..' where"),
             (f"\t{WORDNET_IDS[0]}\n", "val_annotations.txt has '' where"),
             (f"a\0b\t{WORDNET_IDS[0]}\n", "val_annotations.txt has 'a.x00b' where"),
+            (f"{'x' * 256}\t{WORDNET_IDS[0]}\n", f"val_annotations.txt has '{'x' * 80}…' where"),
+            (f"val_0.JPEG\t{'x' * 256}\n", f"val_annotations.txt names the class '{'x' * 80}', which"),
         ],
     )
     def test_annotations(self, tmp_path: Path, text: str, words: str) -> None:
@@ -216,7 +218,7 @@ class TestTinyImageNet:
         with pytest.raises(InputError, match=words):
             load_dataset("tiny-imagenet", tmp_path)
 
-    @pytest.mark.parametrize("name", ["../../elsewhere", "/elsewhere", "", ".."])
+    @pytest.mark.parametrize("name", ["../../elsewhere", "/elsewhere", "", "..", "é" * 128])
     def test_classes(self, tmp_path: Path, name: str) -> None:
         folder = write_tiny_imagenet(tmp_path)
         save(tmp_path / "elsewhere" / "images" / "1.JPEG", 1)

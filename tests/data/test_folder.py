@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import warnings
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -259,6 +260,21 @@ class TestBadFiles:
         Image.fromarray(np.zeros((16, 16), dtype=np.float32)).save(tmp_path / "2.tiff")
         with pytest.warns(SkippedFiles, match=r"\(2\.tiff\)"):
             assert len(read_folder(tmp_path, labelled=False)) == 1
+
+    def test_readers_say_nothing_of_their_own(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        """Pillow and libtiff would write lines that name no file; the warning does."""
+        pixels = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "good.png")
+        Image.fromarray(pixels).save(tmp_path / "lzw.tif", compression="tiff_lzw")
+        content = bytearray((tmp_path / "lzw.tif").read_bytes())
+        content[1000:3000] = b"\xff" * 2000
+        (tmp_path / "lzw.tif").write_bytes(content)
+        entries = [(256, 4, 1, 64), (257, 4, 1, 64), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1), (277, 3, 1, 65535)]
+        packed = b"".join(struct.pack("<HHII", *entry) for entry in entries)
+        (tmp_path / "samples.tif").write_bytes(b"II*\0" + struct.pack("<IH", 8, len(entries)) + packed + bytes(4))
+        with pytest.warns(SkippedFiles, match=r"2 files .*lzw.tif, samples.tif"):
+            assert len(read_folder(tmp_path, labelled=False)) == 1
+        assert capfd.readouterr().err == ""
 
 
 class TestRefusals:

@@ -19,6 +19,7 @@ from hoarfrost.cli import bench, demo, discover, evaluate, fit, methods, predict
 from hoarfrost.cli.signals import Ended, ending, exit_code
 from hoarfrost.errors import InputError, out_of_memory
 from hoarfrost.launch import Launched
+from hoarfrost.printing import printable
 
 VERBS: dict[str, ModuleType] = {
     "demo": demo,
@@ -63,7 +64,7 @@ class Parser(argparse.ArgumentParser):
         """One line on standard error, exit code 2."""
         launched = Launched.detect()
         launched.leave_it_to_the_first()
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n" if launched.is_first else None)
+        self.exit(2, f"{self.prog}: {printable(message)}; see {self.prog} --help\n" if launched.is_first else None)
 
     def refuse_unknown(self, extras: Sequence[str]) -> NoReturn:
         """For arguments that no option takes."""
@@ -188,4 +189,4 @@ def _warn(message: str) -> None:
 
 def _say(message: str) -> None:
     """One line on standard error."""
-    print(f"hoarfrost: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    print(f"hoarfrost: {printable(message.strip())}", file=sys.stderr, flush=True)

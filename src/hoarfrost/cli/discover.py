@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hoarfrost.cli import options
 from hoarfrost.errors import InputError
+from hoarfrost.printing import printable
 
 SUMMARY = "discover new classes in a folder of unlabelled images"
 DESCRIPTION = (
@@ -81,7 +82,8 @@ def main(args: argparse.Namespace) -> int:
     counts = np.bincount(learner.predict(images), minlength=len(names)).tolist()
     found = dict(zip(names[-args.novel :], counts[-args.novel :], strict=True))
     summary = {"model": str(out), "images": len(images), "new": found, "old": sum(counts[: -args.novel])}
-    lines = [f"{out}: {args.novel} new classes in {len(images)} images"]
-    lines += [f"  {name}  {count} images" for name, count in found.items()]
-    lines += [f"  taken for earlier classes  {summary['old']} images", f"report: {out / 'report.html'}"]
+    shown = printable(str(out))
+    lines = [f"{shown}: {args.novel} new classes in {len(images)} images"]
+    lines += [f"  {printable(name)}  {count} images" for name, count in found.items()]
+    lines += [f"  taken for earlier classes  {summary['old']} images", f"report: {shown}/report.html"]
     return options.answer(args, summary, "\n".join(lines))

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from hoarfrost.cli import options
+from hoarfrost.printing import printable
 
 SUMMARY = "score a model on a labelled folder"
 DESCRIPTION = (
@@ -39,9 +40,9 @@ def main(args: argparse.Namespace) -> int:
     rows.append(["class-iNCD", *(number(joint[key]) for key in ("old", "new", "all", "hm"))])
     if original is not None:
         rows.append(["original", *(number(original[key]) for key in ("old", "new", "all")), ""])
-    text = f"{args.model} on {content['images']} images of {args.images}\n\n{align(rows)}"
+    text = f"{printable(args.model)} on {content['images']} images of {printable(args.images)}\n\n{align(rows)}"
     if args.match is not None:
-        text += f"\n\nin percent; new classes matched on {args.match}"
+        text += f"\n\nin percent; new classes matched on {printable(args.match)}"
     elif content["matched_on"] is not None:
         text += "\n\nin percent; new classes matched on the scored images themselves, which is kinder than --match"
     return options.answer(args, {"model": str(args.model), **content}, text)

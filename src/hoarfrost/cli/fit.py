@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from hoarfrost.cli import options
+from hoarfrost.printing import printable
 
 SUMMARY = "learn the classes of a labelled image folder"
 DESCRIPTION = (
@@ -75,6 +76,6 @@ def main(args: argparse.Namespace) -> int:
         "classes": list(learner.class_names),
         "backbone": learner.config.backbone,
     }
-    names = ", ".join(learner.class_names)
-    text = f"{out}: learned {len(learner.class_names)} classes from {len(images)} images ({names})"
+    names = ", ".join(map(printable, learner.class_names))
+    text = f"{printable(str(out))}: learned {len(learner.class_names)} classes from {len(images)} images ({names})"
     return options.answer(args, summary, text)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hoarfrost.launch import Launched
+from hoarfrost.printing import printable_json, printable_lines
 
 if TYPE_CHECKING:
     from hoarfrost.config import Config
@@ -137,13 +136,22 @@ def configured(
     return override(config, {re.sub(r"^(learner|config)\.", "", key): value for key, value in settings.items()})
 
 
+def print_raw(text: str) -> int:
+    """Prints text as it is, whatever is in it."""
+    if Launched.detect().is_first:
+        print(text)
+    return 0
+
+
 def answer(args: argparse.Namespace, content: dict[str, Any], text: str) -> int:
-    """Prints the JSON object or the text for people; of several processes the first one speaks."""
+    """Prints the JSON object or the text for people; of several processes the first one speaks.
+
+    Names in the text are printable already: here nobody could tell their ends of lines from its own.
+    """
     if not Launched.detect().is_first:
         return 0
     if args.json:
-        json.dump(content, sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
-        print()
+        print(printable_json(content))
     elif text:
-        print(text)
+        print(printable_lines(text))
     return 0

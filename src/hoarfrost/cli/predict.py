@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from hoarfrost.cli import options
+from hoarfrost.printing import cell, printable
 
 SUMMARY = "say of each image in a folder which class it is"
 DESCRIPTION = (
@@ -20,6 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a model folder")
     parser.add_argument("images", metavar="DIR", help="a folder of images, or an .npz file")
     parser.add_argument("--out", metavar="FILE", help="write the CSV there instead of printing it")
+    parser.add_argument(
+        "--raw",
+        action="store_true",
+        help="names in the CSV as they are: no apostrophe before what a spreadsheet would compute, no escapes",
+    )
     options.add_reading(parser)
     options.add_running(parser, resume=False)
 
@@ -51,8 +57,12 @@ def main(args: argparse.Namespace) -> int:
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, ["path", "class", "probability", "kind"], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    for row in rows:
+        names = {} if args.raw else {key: cell(str(row[key])) for key in ("path", "class")}
+        writer.writerow({**row, **names})
     if args.out and learner.runtime.processes.is_first:
         store.write_bytes(Path(args.out), buffer.getvalue().encode(errors="surrogateescape"))
-    text = f"{args.out}: {len(rows)} images" if args.out else buffer.getvalue().rstrip("\n")
+    text = f"{printable(args.out)}: {len(rows)} images" if args.out else buffer.getvalue().rstrip("\n")
+    if args.raw and not args.out and not args.json:
+        return options.print_raw(text)
     return options.answer(args, {"model": str(args.model), "predictions": rows}, text)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hoarfrost.cli import options
 from hoarfrost.errors import InputError
+from hoarfrost.printing import printable
 
 if TYPE_CHECKING:
     from hoarfrost.data.images import ImageSet
@@ -130,7 +131,7 @@ def main(args: argparse.Namespace) -> int:
         else:
             content, text = _print(args, part)
         contents.append(content)
-        texts.append(f"{text}\n{', '.join(content['files'])}")
+        texts.append(f"{text}\n{', '.join(map(printable, content['files']))}")
     whole = contents[0] if len(contents) == 1 else {"tables": contents}
     options.answer(args, {**whole, "failed": [run.name for run in failed]}, "\n\n".join(texts))
     if failed:
@@ -287,4 +288,4 @@ def _tell_duration(estimate: Estimate, plan: Sequence[Planned]) -> None:
 
 def _tell(text: str) -> None:
     with contextlib.suppress(OSError):  # the runs go on where nobody listens
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from hoarfrost.cli import options
 from hoarfrost.errors import InputError
+from hoarfrost.printing import printable
 
 SUMMARY = "a whole scenario on a data set, scored"
 DESCRIPTION = (
@@ -55,7 +56,7 @@ def describe(content: dict[str, Any], out: Path) -> str:
     """What a person reads at the end."""
     from hoarfrost.cli.table import score_table
 
-    return f"{score_table(content)}\nreport: {out / 'report.html'}"
+    return f"{score_table(content)}\nreport: {printable(str(out / 'report.html'))}"
 
 
 def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"] = "run") -> dict[str, Any]:

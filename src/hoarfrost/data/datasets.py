@@ -31,6 +31,13 @@ MOST_TEXT = 64 << 20
 """Bytes of a list of names; Tiny-ImageNet's longest has half a million."""
 
 
+LONGEST_NAME = 255
+"""Bytes of a file's name, on nearly any system."""
+
+SHOWN = 80
+"""Characters of a wrong name that a message repeats."""
+
+
 @dataclass(frozen=True)
 class Dataset:
     """How a data set is read, and where it is fetched from.
@@ -205,7 +212,7 @@ def _read_tiny_imagenet(folder: Path, size: int | None, keep: Keep) -> Split:
     for line in _read_lines(annotations):
         file_name, name, *_ = [*line.split("\t"), ""]
         if name not in ids:
-            raise InputError(f"{annotations} names the class '{name}', which is not in {folder / 'train'}")
+            raise InputError(f"{annotations} names the class '{name[:SHOWN]}', which is not in {folder / 'train'}")
         test.append((folder / "val" / "images" / _bare(file_name, annotations), ids[name]))
     if not test:
         raise InputError(f"{annotations} names no image, and there is no other test set: fetch the data set again")
@@ -229,8 +236,9 @@ def _read_lines(path: Path) -> list[str]:
 
 def _bare(name: str, listed: Path) -> str:
     """The name of a file or a folder that a list gives, if it leads nowhere else."""
-    if not name or name in (".", "..") or {"/", "\\", "\0"} & set(name):
-        raise InputError(f"{listed} has {name!r} where the name of a file must be: fetch the data set again")
+    if not name or name in (".", "..") or {"/", "\\", "\0"} & set(name) or len(name.encode()) > LONGEST_NAME:
+        begin = name if len(name) <= SHOWN else f"{name[:SHOWN]}…"
+        raise InputError(f"{listed} has {begin!r} where the name of a file must be: fetch the data set again")
     return name
 
 

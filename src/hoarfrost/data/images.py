@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
+import logging
 import math
 import os
 from abc import ABC, abstractmethod
@@ -10,6 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Self
@@ -114,6 +117,23 @@ def load_readers() -> None:
 
     Image.preinit()
     Image.init()
+    _quieten_readers()
+
+
+@cache
+def _quieten_readers() -> None:
+    """Have Pillow and its TIFF library keep to themselves what they find wrong with a file, since they do not name it.
+
+    A file that cannot be decoded is named by whoever wanted it.
+    """
+    from PIL import _imaging
+
+    logging.getLogger("PIL").addHandler(logging.NullHandler())  # whoever has set up logging hears of it all the same
+    # The library itself writes to standard error, unless it is told not to; Pillow has no word for that.
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(_imaging.__file__)
+        library.TIFFSetErrorHandler(None)
+        library.TIFFSetWarningHandler(None)
 
 
 def refuse_mode(file_format: str | None, mode: str) -> None:

@@ -22,8 +22,9 @@ from hoarfrost.reading import misfit
 
 FILES = frozenset(
     {"model.json", "weights.safetensors", "prototypes.safetensors", "config.json", "log.jsonl", "report.html"}
+    | {"checkpoint.safetensors"}
 )
-"""what a model folder may hold"""
+"""what a model folder may hold; a checkpoint was left there by earlier versions that were killed"""
 
 
 @dataclass(frozen=True)

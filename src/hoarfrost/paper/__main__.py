@@ -18,6 +18,7 @@ from hoarfrost.paper.pictures import write_all
 from hoarfrost.paper.records import collect, grouped, read_results
 from hoarfrost.paper.text import renewed
 from hoarfrost.paper.verified import BEGIN, make_tables
+from hoarfrost.printing import printable
 
 MADE = {BEGIN: make_tables, HEADLINE: headline}
 """what stands between which marks of a page"""
@@ -62,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         for run in given.runs:
             print(collect(run, given.to, run.name if given.folder_names else None))
     except InputError as error:
-        print(f"hoarfrost.paper: {error}", file=sys.stderr)
+        print(f"hoarfrost.paper: {printable(str(error))}", file=sys.stderr)
         return 2
     except OSError as error:
         print(f"hoarfrost.paper: {error.strerror or error} for {error.filename}: check the path", file=sys.stderr)

@@ -25,6 +25,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 from PIL import Image
 
+from hoarfrost.printing import printable
+
 LogEntry = Mapping[str, Any]
 
 INK = "#1b2733"
@@ -369,7 +371,7 @@ def _tick_step(classes: int) -> int:
 
 def _shorten(name: str) -> str:
     """Return the name on one line, cut where it is too long for a tick."""
-    line = " ".join(name.split())
+    line = printable(" ".join(name.split()))
     return line if len(line) <= LONGEST_LABEL else line[: LONGEST_LABEL - 1] + "…"
 
 

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
+from hoarfrost.printing import printable
 from hoarfrost.report import figures
 from hoarfrost.report.data import ReportData
 
@@ -35,7 +36,7 @@ def render(data: ReportData) -> str:
     """Return the report as the text of one self-contained HTML page."""
     template = resources.files("hoarfrost.report").joinpath("template.html.j2").read_text(encoding="utf-8")
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
     )
     environment.filters["score"] = format_score
     environment.filters["scores"] = format_scores
@@ -52,6 +53,11 @@ def render(data: ReportData) -> str:
         mean_norms=mean_norms(data.weight_norms, data.known),
         samples=_samples(data),
     )
+
+
+def _shown(value: object) -> object:
+    """Return what the page shows of a value: of text, be it a name, nothing that is not allowed in a page."""
+    return printable(value) if type(value) is str else value
 
 
 def format_score(value: float | None) -> str:

@@ -27,15 +27,35 @@ def is_done(out: Path, content: dict[str, Any], *, resume: bool, processes: Proc
     def look() -> bool:
         store.check_place(out)
         if store.is_free(out):
-            return False
+            return resume and _is_complete(out, content)
         if not (out / "model.json").is_file():
             raise InputError(f"{out} already holds something else: choose another --out")
         if not resume:
             raise InputError(f"{out} already holds a model: choose another --out")
         store.check_same(out, content)
+        (out / CHECKPOINT).unlink(missing_ok=True)  # earlier versions left it, when they were killed at the end
         return True
 
     return processes.first(look)
+
+
+def _is_complete(out: Path, content: dict[str, Any]) -> bool:
+    """Whether all was written beside ``out`` when the process was killed; then it takes its name now."""
+    unfinished = unfinished_beside(out)
+    if not (unfinished / "model.json").is_file() or (unfinished / CHECKPOINT).exists():
+        return False
+    with store.at_work(unfinished, lambda: False):
+        store.check_same(unfinished, content)
+        _put_in_place(unfinished, out)
+    return True
+
+
+def _put_in_place(unfinished: Path, out: Path) -> None:
+    """Ends the work. Without a checkpoint, a folder with a ``model.json``, which is written last, is complete."""
+    (unfinished / CHECKPOINT).unlink(missing_ok=True)
+    if out.exists():
+        out.rmdir()  # is_done saw to it that it is empty
+    unfinished.rename(out)
 
 
 @contextmanager
@@ -58,13 +78,6 @@ def workspace(out: Path, content: dict[str, Any], *, resume: bool, processes: Pr
         store.check_same(unfinished, content)
         return False
 
-    def finish() -> None:
-        if out.exists():
-            out.rmdir()  # is_done saw to it that it is empty
-        unfinished.rename(out)
-        # Only now: until the folder has its name, the last epoch is what a resumed command goes on from.
-        (out / CHECKPOINT).unlink(missing_ok=True)
-
     with ExitStack() as at_work:
         made_now = processes.first(lambda: at_work.enter_context(store.at_work(unfinished, begin)))
         try:
@@ -73,7 +86,7 @@ def workspace(out: Path, content: dict[str, Any], *, resume: bool, processes: Pr
             if made_now and processes.is_first and not checkpoint.exists():
                 shutil.rmtree(unfinished, ignore_errors=True)
             raise
-        processes.first(finish)
+        processes.first(lambda: _put_in_place(unfinished, out))
 
 
 def digest(path: Path) -> str:

@@ -1,0 +1,286 @@
+"""Commands that are killed, at places that a seed decides, and gone on with: what they leave must not tell.
+
+There are four ways to die: at once before a file operation; in the midst of writing a file; at once at any call of a
+function; and by a signal that asks to end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from hoarfrost.cli import main
+
+from .children import Answer, Child, asked
+from .judge import Words
+from .place import DISCOVER, FIT, PREDICT, RUN, copied
+
+PATHS_OF = {"open": 1, "os.rename": 2, "os.remove": 1, "os.mkdir": 1, "os.rmdir": 1, "os.truncate": 1, "os.link": 2}
+"""what Python tells of before it is done to files, and how many of its arguments are paths"""
+
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+SECONDS = 120.0
+
+Event = Callable[[str, tuple[Any, ...]], None]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A command to be killed."""
+
+    often: int
+    parts: Words
+    command: Words
+    again: Words = ()
+    """what is added to go on"""
+
+    def do(self, words: Words = ()) -> object:
+        """Carries it out in the current folder."""
+        if self.command[0] != "save":
+            return main((*self.command, *words))
+        from hoarfrost import Learner
+
+        Learner.load("model2").save("made")
+        return 0
+
+
+WORKS = {
+    "fit": Work(18, ("known",), FIT, ("--resume",)),
+    "discover": Work(2, ("model", "unsorted"), DISCOVER, ("--resume",)),
+    "run": Work(1, ("checked",), RUN, ("--resume",)),
+    "run --share": Work(1, ("checked",), (*RUN, "--share", "shelf"), ("--resume",)),
+    "predict": Work(5, ("model2", "unsorted"), (*PREDICT, "--out", "made")),
+    "save": Work(5, ("model", "model2"), ("save",)),
+}
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A work that was not killed: what it left, and how long the way there was."""
+
+    left: dict[str, object]
+    operations: int
+    writes: int
+    calls: int
+    answers: bool
+    """whether it is a command, which answers to signals"""
+
+
+def install(hook: Event) -> None:
+    """Has Python tell of all that is done to files in the current folder, before it is done."""
+    here = f"{Path.cwd()}/"
+
+    def told(event: str, given: tuple[Any, ...]) -> None:
+        if event not in PATHS_OF or (event == "open" and not (isinstance(given[2], int) and given[2] & WRITES)):
+            return
+        path = os.fsdecode(given[0]) if isinstance(given[0], str | bytes | os.PathLike) else None
+        if path is not None and (not path.startswith("/") or path.startswith(here)):
+            hook(event, (path, *given[1:]))
+
+    sys.addaudithook(told)
+
+
+def left_in(folder: Path) -> dict[str, object]:
+    """Every file below a folder and what is in it, but for how long things took."""
+    found: dict[str, object] = {}
+    for path in sorted(folder.rglob("*")):
+        name, content = str(path.relative_to(folder)), path.read_bytes() if path.is_file() else None
+        if content is not None and path.suffix in (".json", ".jsonl"):
+            parts = [content] if path.suffix == ".json" else content.splitlines()
+            found[name] = [_timeless(json.loads(part)) for part in parts]
+        else:
+            found[name] = content
+    return found
+
+
+def _timeless(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _timeless(item) for key, item in content.items() if key != "seconds"}
+    return [_timeless(item) for item in content] if isinstance(content, list) else content
+
+
+def prepare(folder: Path, work: Work, base: Path) -> None:
+    """The folder before the work."""
+    copied(base, work.parts, folder)
+    if work.command[0] == "save":
+        shutil.copytree(folder / "model", folder / "made")
+
+
+def whole(name: str, base: Path, scratch: Path) -> Whole:
+    """Does a work to the end and counts."""
+    work, folder = WORKS[name], scratch / f"whole {name}"
+    prepare(folder, work, base)
+
+    def count(told: int) -> None:
+        os.chdir(folder)
+        counts = {"operations": 0, "writes": 0, "calls": 0}
+
+        def seen(event: str, _: tuple[Any, ...]) -> None:
+            counts["operations"] += 1
+            counts["writes"] += event == "open"
+
+        def called(*_: object) -> None:
+            counts["calls"] += 1
+
+        install(seen)
+        answer = asked(lambda: _profiled(work.do, called))
+        os.write(told, json.dumps(counts | {"answer": str(answer)} if answer.code != 0 else counts).encode() + b"\n")
+
+    child = Child(count, limited=False)
+    (line,) = child.lines(SECONDS)
+    child.end()
+    content = json.loads(line)
+    if "answer" in content:
+        raise RuntimeError(f"{name}: {content['answer']}")
+    found = Whole(left_in(folder), **content, answers=work.command[0] != "save")
+    shutil.rmtree(folder)
+    return found
+
+
+def _profiled(call: Callable[[], object], called: Callable[[FrameType, str, object], None]) -> object:
+    sys.setprofile(called)
+    try:
+        return call()
+    finally:
+        sys.setprofile(None)
+
+
+class Way:
+    """A way to die, at a place."""
+
+    def __init__(self, random: random.Random, known: Whole) -> None:
+        self.kind = random.choice(["operation", "operation", "writing", "call", *(["signal"] if known.answers else [])])
+        most = {"operation": known.operations, "writing": known.writes, "call": known.calls, "signal": known.operations}
+        self.place = random.randrange(1, most[self.kind] + 1)
+        self.bytes = random.choice([0, 1, 10, 100, 1000, 10_000])
+        self.signal = random.choice([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+
+    def __str__(self) -> str:
+        more = {"writing": f" after {self.bytes} bytes", "signal": f" by {self.signal.name}"}
+        return f"{self.kind} {self.place}{more.get(self.kind, '')}"
+
+    def apply(self, call: Callable[[], object]) -> object:
+        """Does what is to be killed."""
+        counted = 0
+
+        def die() -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def seen(event: str, given: tuple[Any, ...]) -> None:
+            nonlocal counted
+            if self.kind == "writing" and event != "open":
+                return
+            counted += 1
+            if counted != self.place:
+                return
+            if self.kind == "operation":
+                die()
+            elif self.kind == "signal":
+                os.kill(os.getpid(), self.signal)
+            else:  # the system ends a process that writes more than it may
+                path = Path(given[0])
+                size = path.stat().st_size if path.exists() and given[2] & os.O_APPEND else 0
+                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size + self.bytes, resource.RLIM_INFINITY))
+
+        def called(*_: object) -> None:
+            nonlocal counted
+            counted += 1
+            if counted == self.place:
+                die()
+
+        if self.kind == "call":
+            return _profiled(call, called)
+        install(seen)
+        return call()
+
+
+def done(folder: Path, call: Callable[[], object], way: Way | None = None) -> tuple[Answer | None, str]:
+    """What a child answers that does the work, None where it died; and how it ended."""
+
+    def work(told: int) -> None:
+        os.chdir(folder)
+        answer = asked(call if way is None else lambda: way.apply(call))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        said = answer.code, answer.out.decode(errors="replace"), answer.err.decode(errors="replace")
+        os.write(told, json.dumps(said).encode() + b"\n")
+
+    child = Child(work, limited=False)
+    try:
+        lines = list(child.lines(SECONDS))
+    except TimeoutError:
+        child.end(by_force=True)
+        return None, f"it took more than {SECONDS:.0f} s"
+    ended = child.end()
+    if not lines:
+        return None, ended
+    code, out, err = json.loads(lines[0])
+    return Answer(code, out.encode(), err.encode()), ""
+
+
+def tried(seed: int, case: int, known: dict[str, Whole], *, base: Path, scratch: Path) -> str:
+    """One work, killed once, twice or three times, and gone on with; what is wrong, or nothing."""
+    chance = random.Random(f"{seed} kills {case}")
+    name = chance.choices(list(WORKS), weights=[work.often for work in WORKS.values()])[0]
+    work, folder = WORKS[name], scratch / f"kill-{case}"
+    prepare(folder, work, base)
+    ways = [Way(chance, known[name]) for _ in range(chance.choice([1, 1, 1, 2, 3]))]
+    said = f"{name}, {', then '.join(map(str, ways))}"
+    try:
+        for number, way in enumerate(ways):
+            words = work.again if number else ()
+            if not work.again and (folder / "made").exists() and name != "save":
+                break
+            answer, ended = done(folder, lambda words=words: work.do(words), way)  # type: ignore[misc]
+            if answer is None and ended not in ("ended by SIGKILL", "ended by SIGXFSZ"):
+                return f"{said}: {ended}"
+            if answer is not None and (problem := _after_signal(answer, way)):
+                return f"{said}: {problem}"
+        if work.again or name == "save" or not (folder / "made").exists():
+            answer, ended = done(folder, lambda: work.do(work.again))
+            if answer is None or answer.code != 0:
+                return f"{said}: going on, {ended or answer}"
+        if problem := different(known[name].left, left_in(folder)):
+            return f"{said}: {problem}"
+        return ""
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _after_signal(answer: Answer, way: Way) -> str:
+    """What is wrong with the answer of a command that was not ended by force."""
+    if answer.code == 0:
+        return ""  # all was done
+    err = answer.err.decode()
+    lines = [line for line in err.splitlines() if line and "  epoch " not in line]
+    if way.kind != "signal" or answer.code != 128 + way.signal or len(lines) != 1 or "Traceback" in err:
+        return f"it answered {answer.code}: {err[-400:]!r}"
+    return ""
+
+
+def different(expected: dict[str, object], found: dict[str, object]) -> str:
+    """What differs, in words."""
+    if more := sorted(found.keys() - expected.keys()):
+        return f"left behind: {', '.join(more[:4])}"
+    if less := sorted(expected.keys() - found.keys()):
+        return f"missing: {', '.join(less[:4])}"
+    other = [name for name, content in expected.items() if found[name] != content]
+    return f"another content: {', '.join(other[:4])}" if other else ""
+
+
+def try_all(seed: int, cases: Sequence[int], *, base: Path, scratch: Path) -> Iterator[tuple[int, str]]:
+    """The cases with what is wrong with each."""
+    known = {name: whole(name, base, scratch) for name in WORKS}
+    for case in cases:
+        yield case, tried(seed, case, known, base=base, scratch=scratch)

@@ -1,0 +1,115 @@
+"""A folder with all that commands read: images, data sets, models, runs, work that was stopped; made once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import chdir
+from dataclasses import replace
+from pathlib import Path
+
+from PIL import Image
+
+from hoarfrost.cli import main
+from hoarfrost.config import Config, from_json, to_json
+from hoarfrost.paper.records import collect
+from hoarfrost.paper.tables import get_table, planned
+
+from ..cli.place import save_digits
+from ..data.test_datasets import write_cifar10, write_cifar100, write_tiny_imagenet
+from .children import Answer, Child, asked
+from .judge import Words
+
+FIT: Words = ("fit", "known", "--out", "made", "--epochs", "2")
+DISCOVER: Words = ("discover", "model", "unsorted", "--novel", "2", "--out", "made", "--epochs", "2")
+SHORT: Words = ("--fit-epochs", "1", "--epochs", "2")
+RUN: Words = ("run", "--dataset", "folder", "--data", "checked", "--split", "3-2", "--out", "made", *SHORT)
+PREDICT: Words = ("predict", "model2", "unsorted")
+EVALUATE: Words = ("evaluate", "model2", "checked")
+
+
+def build(folder: Path) -> None:
+    """Makes all of it."""
+    folder.mkdir()
+    with chdir(folder):
+        for parts in (("known", range(3)), ("checked", range(5))):
+            save_digits(Path(parts[0]), parts[1], count=4)
+        save_digits(Path("unsorted"), range(3, 5), first=8, count=3, flat=True)
+        Image.effect_noise((40, 30), 80).convert("RGB").save("unsorted/noise.jpg")
+        write_cifar10(Path())
+        write_cifar100(Path())
+        write_tiny_imagenet(Path())
+        _well(*FIT, "--out", "model")
+        _well(*DISCOVER, "--out", "model2")
+        _well(*RUN, "--out", "run", "--share", "shelf")
+        _stopped("stopped-fit", (*FIT, "--epochs", "3"), lambda path: path == "made.unfinished")
+        _stopped("stopped-run", RUN, lambda path: path.endswith(".model.new"))
+        _reproduced(Path("all"))
+        collect(Path("run"), Path("kept"))
+
+
+def _well(*arguments: str) -> None:
+    answers: list[Answer] = []
+    saved = os.dup(1), os.dup(2)
+    try:
+        answers.append(asked(lambda: main(arguments)))
+    finally:
+        for number, handle in enumerate(saved, start=1):
+            os.dup2(handle, number)
+            os.close(handle)
+    if answers[0].code != 0:
+        raise RuntimeError(f"{arguments}: {answers[0]}")
+
+
+def _stopped(name: str, arguments: Words, at: Callable[[str], bool]) -> None:
+    """A folder of its own with what a command leaves that dies where it would rename or make such a path."""
+    from .kills import PATHS_OF, install
+
+    Path(name).mkdir()
+    for part in ("known", "checked"):
+        shutil.copytree(part, f"{name}/{part}")
+
+    def work(told: int) -> None:
+        os.chdir(name)
+
+        def die(event: str, given: tuple[object, ...]) -> None:
+            if event in PATHS_OF and event != "open" and at(os.path.relpath(str(given[0]))):
+                os._exit(9)
+
+        install(die)
+        asked(lambda: main(arguments))
+
+    child = Child(work)
+    for _ in child.lines(60):
+        pass
+    if child.end() != "ended with 9":
+        raise RuntimeError(f"{arguments} was not stopped")
+
+
+def _reproduced(folder: Path) -> None:
+    """What ``reproduce tableA3 --dataset digits --epochs 1`` leaves, with the figures of another run."""
+    for run in planned(get_table("tableA3"), ("digits",), 1, 1):
+        shutil.copytree("run", folder / run.name)
+        path = folder / run.name / "config.json"
+        content = json.loads(path.read_text())
+        found = from_json(Config, content["learner"])
+        decided = {name: getattr(found, name) for name in ("backbone", "image_size", "mean", "std")}
+        path.write_text(json.dumps(content | {"learner": to_json(replace(run.config(), **decided))}))
+
+
+def copied(base: Path, parts: Words, target: Path) -> None:
+    """A new folder with some parts of the whole; of ``stopped-…`` all that is in it."""
+    target.mkdir(exist_ok=True)
+    for part in parts:
+        if part.startswith("stopped"):
+            shutil.copytree(base / part, target, dirs_exist_ok=True)
+        else:
+            shutil.copytree(base / part, target / part)
+
+
+def files_below(*folders: str) -> Iterator[Path]:
+    """The files of folders, in a fixed order."""
+    for folder in folders:
+        yield from sorted(path for path in Path(folder).rglob("*") if path.is_file())

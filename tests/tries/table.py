@@ -1,0 +1,20 @@
+"""The program in a process of its own, which forks: the tests' process has threads, and those do not go with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+def tried(*arguments: str) -> dict[str, tuple[int, int]]:
+    """How many were tried of each kind, and how many failed; what failed is shown where a test does."""
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "tests.tries", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    print(ended.stderr)
+    rows = re.findall(r"^\| (\w+) +\|.*\| +(\d+) \| +(\d+) \| +\d+ \|$", ended.stdout, re.MULTILINE)
+    return {kind: (int(count), int(failed)) for kind, count, failed in rows}

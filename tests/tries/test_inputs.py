@@ -1,0 +1,11 @@
+"""200 hostile inputs of each kind; ``python -m tests.tries`` tries as many as one likes."""
+
+from __future__ import annotations
+
+from .inputs import KINDS
+from .table import tried
+
+
+def test_hostile_inputs() -> None:
+    counts = tried("--inputs", str(200 * len(KINDS)), "--kills", "0")
+    assert counts == dict.fromkeys(KINDS, (200, 0))
