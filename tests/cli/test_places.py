@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from .place import DEMO, DISCOVER, FINISHED, FIT, MAKING, PREDICT, RUN, SHORT, Build, Place, Words, named
+from .place import DEMO, DISCOVER, FINISHED, FIT, MAKING, PREDICT, RUN, SHORT, Build, Place, Words, contents, named
 
 
 def foreign_file(out: Path) -> None:
@@ -92,3 +94,19 @@ def test_a_run_with_tensorboard(place: Place) -> None:
     place.well(*RUN, "--tensorboard")
     assert any(Path("made/tensorboard").iterdir())
     place.refused(*RUN, "--tensorboard", words=("made", "already holds"))
+
+
+def test_nothing_is_written_elsewhere(place: Place, tmp_path: Path) -> None:
+    """All that a command and its packages could write into is a folder of its own."""
+    home = tmp_path / "home"
+    places = {"HOME": home, "XDG_CACHE_HOME": home / "cache", "TMPDIR": home / "tmp", "MPLCONFIGDIR": home / "fonts"}
+    for folder in places.values():
+        folder.mkdir(parents=True)
+    environment = {**os.environ, **{name: str(folder) for name, folder in places.items()}}
+    before = set(contents(place.folder))
+    for command in ((*FIT, "--out", "written"), ("predict", "model2", "unsorted", "--out", "written.csv")):
+        subprocess.run([sys.executable, "-m", "hoarfrost", *command], env=environment, check=True, capture_output=True)
+    new = {name.split("/")[0] for name in set(contents(place.folder)) - before if not name.startswith("home")}
+    assert new == {"written", "written.csv"}
+    kept = [path for path in home.rglob("*") if path.is_file() and home / "fonts" not in path.parents]
+    assert kept == []

@@ -1,0 +1,23 @@
+"""docs/security.md names tests that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "security.md").read_text()
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
+
+
+@pytest.mark.parametrize(("file", "test"), NAMED)
+def test_every_test_is_there(file: str, test: str) -> None:
+    assert re.search(rf"^ *def {test}\(", (ROOT / file).read_text(), re.MULTILINE)
+
+
+def test_every_sentence_of_a_table_has_a_test() -> None:
+    rows = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| |")]
+    assert len(rows) > 15
+    assert all("::test_" in row for row in rows)
