@@ -69,6 +69,10 @@ MODEL: Form = {
     "heads": {"known": int, "novel": [int]},
     "class_names": [str],
     "decided?": [str],
+    "classes?": {
+        "rows": [{"name": str, "step": int}],
+        "edits": [{"verb": str, "id": int, "name?": str, "into?": int}],
+    },
 }
 """``model.json``; its configuration is checked when it is decoded"""
 

@@ -58,6 +58,22 @@ class ClassStatistics:
             torch.cat([self.count, more.count]),
         )
 
+    def merged(self, stands_for: Tensor) -> ClassStatistics:
+        """Where classes stand for others, ``(C,)`` ids: those together, in the place of that one; -1 leaves one out.
+
+        A class that is part of another has no images of its own any more.
+        """
+        whole = Tally(len(self), self.mean.shape[1], self.mean.device)
+        for columns in range(len(self)):  # one after the other: two may stand for the same
+            target = int(stands_for[columns])
+            if target < 0:
+                continue
+            count, mean, squares = (torch.zeros_like(part) for part in (whole.count, whole.mean, whole.squares))
+            count[target], mean[target] = self.count[columns], self.mean[columns].double()
+            squares[target] = self.variance[columns].double() * self.count[columns]
+            whole.merge(count, mean, squares)
+        return whole.statistics()
+
     def deviation(self, spread: str) -> Tensor:
         """Standard deviations ``(C, D)``: each class's own, as in Eq. (9), or "shared", their mean over the classes.
 

@@ -17,7 +17,6 @@ from hoarfrost.config import override
 from hoarfrost.data.images import ImageSet
 from hoarfrost.losses.terms import CrossEntropy
 from hoarfrost.methods import FROST
-from hoarfrost.training.learner import new_names
 from hoarfrost.training.resolve import channel_statistics, resolve
 
 TINY: dict[str, Any] = {"fit.epochs": 2, "fit.drops": [], "discover.epochs": 2, "discover.drops": []}
@@ -226,11 +225,6 @@ def test_image_sets_of_people_are_checked() -> None:
         ImageSet(little().astype(np.float32))
     with pytest.raises(InputError, match="one class"):
         tiny().fit(ImageSet(little(), np.zeros(24, dtype=np.int64), ("a", "b")))
-
-
-def test_names_of_discovered_classes_are_free() -> None:
-    assert new_names((), 2) == ("new-1", "new-2")
-    assert new_names(("new-1", "new-3"), 3) == ("new-2", "new-4", "new-5")
 
 
 @pytest.mark.parametrize("views", ["together", "separate"])

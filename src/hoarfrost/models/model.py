@@ -17,6 +17,7 @@ from hoarfrost.errors import InputError, out_of_memory, require
 from hoarfrost.forms import MODEL
 from hoarfrost.memory import ClassStatistics
 from hoarfrost.models.backbones import build_backbone
+from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.network import Network, grow
 from hoarfrost.reading import misfit
 
@@ -27,16 +28,35 @@ FILES = frozenset(
 """what a model folder may hold; a checkpoint was left there by earlier versions that were killed"""
 
 
+def class_table(content: Mapping[str, Any]) -> ClassTable:
+    """Of the content of ``model.json``; an earlier version had names alone."""
+    if "classes" in content:
+        return ClassTable.from_json(content["classes"])
+    return ClassTable.of_steps(content["class_names"], [content["heads"]["known"], *content["heads"]["novel"]])
+
+
 @dataclass(frozen=True)
 class Model:
-    """A network, what it remembers of each class, their names, and the settings it was made with."""
+    """A network, what it remembers of each class, the table of classes, and the settings it was made with."""
 
     config: Config
     network: Network
     statistics: ClassStatistics
-    class_names: tuple[str, ...]
+    classes: ClassTable
     decided: tuple[str, ...] = tuple(DECIDED)
     """settings that the images of stage one decided, as nobody else had"""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names by class id."""
+        return self.classes.names
+
+    @property
+    def remembered(self) -> ClassStatistics:
+        """What is remembered of the classes as people have decided of them: those that were merged as one."""
+        if not self.classes.is_edited:
+            return self.statistics
+        return self.statistics.merged(torch.from_numpy(self.classes.stands_for))
 
     def write_into(self, folder: Path) -> None:
         """Writes the files of a model into a folder that exists."""
@@ -53,6 +73,7 @@ class Model:
             "channels": len(self.config.mean or ()),
             "heads": {"known": network.known, "novel": list(network.novel_per_step)},
             "class_names": list(self.class_names),
+            "classes": self.classes.to_json(),
             "decided": list(self.decided),
             "config": to_json(self.config),
         }
@@ -100,13 +121,14 @@ class Model:
         cls, content: Mapping[str, Any], weights: Mapping[str, Tensor], prototypes: Mapping[str, Tensor]
     ) -> Model:
         config = from_json(Config, content["config"])
-        heads, names = content["heads"], tuple(content["class_names"])
+        heads = content["heads"]
+        table = class_table(content)
         # Before anything is built: a number in a damaged file may ask for any amount of memory.
         require(content["channels"] in (1, 3), "images have 1 or 3 channels")
         require(len(config.mean or ()) in (0, content["channels"]), "mean does not fit the channels")
         require(all(size > 0 for size in (heads["known"], *heads["novel"])), "a head has no classes")
         classes = heads["known"] + sum(heads["novel"])
-        require(classes == len(names), "class_names do not fit the heads")
+        require(classes == len(table), "class_names do not fit the heads")
         require(weights["joint.weight"].shape[:1] == (classes,), "weights.safetensors does not fit the heads")
         with torch.random.fork_rng(devices=[]):  # what is drawn here is replaced at once
             backbone = build_backbone(content["backbone"], content["channels"])
@@ -119,7 +141,7 @@ class Model:
                 raise InputError(f"weights.safetensors does not fit model.json at {name}")
         network.load_state_dict(weights)
         statistics = ClassStatistics(prototypes["mean"], prototypes["variance"], prototypes["count"])
-        return cls(config, network, statistics, names, tuple(content.get("decided", DECIDED)))
+        return cls(config, network, statistics, table, tuple(content.get("decided", DECIDED)))
 
     def _problems(self) -> dict[str, bool]:
         """What can be wrong with files that do not belong together."""

@@ -24,6 +24,7 @@ from hoarfrost.errors import InputError
 from hoarfrost.memory import ClassStatistics, Tally
 from hoarfrost.methods import get_method
 from hoarfrost.models.backbones import build_backbone, get_shape
+from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network, grow, placed, set_nearest
 from hoarfrost.recipes import get_recipe
@@ -145,6 +146,26 @@ class Learner:
         assert self.config.mean is not None
         return len(self.config.mean)
 
+    def rename(self, name: str, to: str) -> Learner:
+        """Gives a class another name."""
+        return self._edited(self.model.classes.rename(name, to))
+
+    def merge(self, name: str, into: str) -> Learner:
+        """Makes a class part of another one: its images are predicted as that one from now on."""
+        return self._edited(self.model.classes.merge(name, into))
+
+    def reject(self, name: str) -> Learner:
+        """Has a discovered class count as none: its images go to the class that suits them next."""
+        return self._edited(self.model.classes.reject(name))
+
+    def undo(self) -> Learner:
+        """Takes the last renaming, merging or rejecting back."""
+        return self._edited(self.model.classes.undo())
+
+    def _edited(self, classes: ClassTable) -> Learner:
+        self._model = replace(self.model, classes=classes)
+        return self
+
     def reconfigure(self, config: Config) -> None:
         """Changes the settings of discoveries to come; what the model is built on stays."""
         if self._model is None:
@@ -218,7 +239,8 @@ class Learner:
         )
         statistics = self._statistics(network, labelled, network.classes)
         decided = () if self._model is None else self._model.decided
-        self._model = Model(config, network.eval(), statistics, labelled.class_names, decided)
+        classes = ClassTable.of_steps(labelled.class_names, (network.known, *network.novel_per_step))
+        self._model = Model(config, network.eval(), statistics, classes, decided)
 
     def _fit_again(self, step: Step, *, observer: Observer | None, checkpoint: Checkpoint | None) -> Learner:
         """The upper bound's step: a new network for all classes so far, from labelled images of all of them."""
@@ -278,8 +300,8 @@ class Learner:
         statistics = before.statistics.extended(self._statistics(student, images, novel))
         if config.method.design.readout == "means":
             set_nearest(student.joint, statistics.mean, statistics.count > 0)
-        names = before.class_names + new_names(before.class_names, novel)
-        self._model = Model(config, student.eval(), statistics, names, before.decided)
+        classes = before.classes.with_discovered(novel)
+        self._model = Model(config, student.eval(), statistics, classes, before.decided)
         return self
 
     def _start(self, student: Network, teacher: Network, images: ImageSet) -> Tensor:
@@ -303,7 +325,7 @@ class Learner:
             return discovery_objective(
                 student,
                 before.network,
-                before.statistics,
+                before.remembered,
                 self.config.method.active,
                 images=len(images),
                 labelled=labelled,
@@ -337,14 +359,20 @@ class Learner:
             )
             return rows
 
+        classes = self._model.classes if self._model is not None and network is self._model.network else None
+
+        def of_classes(columns: NDArray[np.float32]) -> NDArray[np.float32]:
+            """As people have decided of the classes; a network in training has none of that yet."""
+            return columns if classes is None else classes.scores(columns)
+
         scores = whole(joint)
         if np.isnan(scores).any() or np.isposinf(scores).any():
             raise InputError("the model gives scores that are no numbers: restore it from a copy, or learn it again")
         return Outputs(
-            joint=scores,
+            joint=of_classes(scores),
             novel=tuple(whole(parts) for parts in zip(*novel, strict=True)),
             features=whole(kept) if features else None,
-            calibrated=whole(calibrated) if calibrated else None,
+            calibrated=of_classes(whole(calibrated)) if calibrated else None,
             by_joint=network.design.readout == "joint",
         )
 
@@ -491,19 +519,3 @@ def check_novel(novel: int, images: int | None = None) -> int:
     if images == 1:
         raise InputError("a discovery compares images with each other: give it at least 2")
     return int(novel)
-
-
-def new_names(taken: tuple[str, ...], novel: int) -> tuple[str, ...]:
-    """Names for discovered classes, counted on over the steps, that no class has yet.
-
-    >>> new_names(("cat", "dog", "new-1"), 2)
-    ('new-2', 'new-3')
-    """
-    names: list[str] = []
-    number = 1
-    while len(names) < novel:
-        name = f"new-{number}"
-        if name not in taken:
-            names.append(name)
-        number += 1
-    return tuple(names)
