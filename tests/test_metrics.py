@@ -7,6 +7,7 @@ import inspect
 import math
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, astuple, dataclass
 from itertools import permutations
@@ -31,8 +32,10 @@ from hoarfrost.metrics import (
     clustering_agreement,
     confusion_matrix,
     match_clusters,
+    match_unequal,
     original_rt_scores,
     relabel,
+    unequal_scores,
 )
 
 PROTOCOL_PAGE = Path(__file__).parents[1] / "docs" / "protocol.md"
@@ -530,3 +533,51 @@ def test_import_brings_in_numpy_only() -> None:
     code = "import sys, hoarfrost.metrics; print(sorted({'scipy', 'sklearn', 'torch'} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+class TestUnequal:
+    """More clusters than classes, or fewer."""
+
+    @staticmethod
+    def best_agreement(predicted: NDArray[np.int64], true: NDArray[np.int64], clusters: int, classes: int) -> int:
+        """By trying every one-to-one map between as many as there can be."""
+        pairs = Counter(zip(true.tolist(), predicted.tolist(), strict=True))
+        if clusters >= classes:
+            maps = (dict(enumerate(chosen)) for chosen in permutations(range(clusters), classes))
+        else:
+            maps = ({c: k for k, c in enumerate(chosen)} for chosen in permutations(range(classes), clusters))
+        return max(sum(pairs[c, k] for c, k in each.items()) for each in maps)
+
+    @pytest.mark.parametrize(("clusters", "classes"), [(7, 5), (5, 7), (4, 4), (1, 3), (3, 1)])
+    def test_no_map_agrees_more(self, clusters: int, classes: int) -> None:
+        for seed in range(10):
+            generator = np.random.default_rng(seed)
+            predicted, true = generator.integers(0, clusters, 30), generator.integers(0, classes, 30)
+            found = match_unequal(predicted, true, clusters=clusters, classes=classes)
+            matched = found[found >= 0]
+            assert len(found) == classes
+            assert len(set(matched.tolist())) == len(matched) == min(clusters, classes)
+            agreement = int(np.sum(found[true] == predicted))
+            assert agreement == self.best_agreement(predicted, true, clusters, classes)
+
+    def test_equal_numbers_are_matched_as_ever(self) -> None:
+        generator = np.random.default_rng(1)
+        predicted, true = generator.integers(0, 6, 50), generator.integers(0, 6, 50)
+        equal = match_clusters(predicted, true, 6)
+        assert (match_unequal(predicted, true, clusters=6, classes=6) == equal).all()
+        joint, truth = generator.integers(0, 9, 50), generator.integers(0, 9, 50)
+        assert unequal_scores(joint, truth, 3, equal) == class_incd_scores(joint, truth, 3, equal)
+
+    def test_scores_counted_by_hand(self) -> None:
+        """Two old classes; three new ones, of which the second has no cluster; cluster 1 stands for none."""
+        true = [0, 1, 1, 2, 2, 3, 4, 4]
+        joint = [0, 1, 3, 4, 3, 3, 2, 0]
+        scores = unequal_scores(joint, true, 2, [2, -1, 0])
+        assert scores.old == pytest.approx(100 * 2 / 3)
+        assert scores.new == pytest.approx(100 * 2 / 5)
+        assert scores.all == pytest.approx(100 * 4 / 8)
+
+    @pytest.mark.parametrize("assignment", [[0, 0], [-2, 0]])
+    def test_an_assignment_that_is_none(self, assignment: list[int]) -> None:
+        with pytest.raises(InputError, match="each cluster once, or -1"):
+            unequal_scores([0], [0], 1, assignment)

@@ -121,6 +121,50 @@ def match_clusters(predicted: ArrayLike, true: ArrayLike, n: int) -> NDArray[np.
     return clusters.astype(np.int64, copy=False)
 
 
+def match_unequal(predicted: ArrayLike, true: ArrayLike, *, clusters: int, classes: int) -> NDArray[np.int64]:
+    """`match_clusters` for more clusters than classes, or fewer: a of shape (classes,), -1 for a class without one.
+
+    Of all one-to-one maps between some classes and some clusters, as many as there can be, the one with the most images
+    in agreement. Clusters are 0..clusters-1, classes 0..classes-1.
+
+    >>> match_unequal([0, 0, 1, 2, 2, 2], [0, 0, 0, 1, 1, 1], clusters=3, classes=2)
+    array([0, 2])
+    >>> match_unequal([0, 0, 0, 1, 1], [0, 1, 1, 2, 2], clusters=2, classes=3)
+    array([-1,  0,  1])
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    clusters, classes = _count("clusters", clusters), _count("classes", classes)
+    predicted, true = _ids("predicted", predicted, clusters), _ids("true", true, classes)
+    _require_same_length(predicted=predicted, true=true)
+    counts = np.bincount(true * clusters + predicted, minlength=classes * clusters).reshape(classes, clusters)
+    rows, columns = linear_sum_assignment(counts, maximize=True)
+    assignment = np.full(classes, -1, dtype=np.int64)
+    assignment[rows] = columns
+    return assignment
+
+
+def unequal_scores(joint_predicted: ArrayLike, true: ArrayLike, known: int, assignment: ArrayLike) -> ClassIncdScores:
+    """`class_incd_scores` with an assignment of `match_unequal`.
+
+    A class without a cluster is never right, and neither is an image in a cluster that stands for no class.
+
+    >>> unequal_scores([0, 4, 2, 3], [0, 1, 2, 3], known=2, assignment=[0, -1])
+    ClassIncdScores(old=50.0, new=50.0, all=50.0, hm=50.0)
+    """
+    known = _count("known", known)
+    assignment = _integers("assignment", assignment)
+    matched = assignment[assignment >= 0]
+    if (assignment < -1).any() or len(np.unique(matched)) < len(matched):
+        raise InputError("assignment must hold a cluster for each class, each cluster once, or -1 for none")
+    target_of_class = np.concatenate([np.arange(known), np.where(assignment < 0, -1, known + assignment)])
+    predicted, classes = _ids("joint_predicted", joint_predicted), _ids("true", true, target_of_class.size)
+    _require_same_length(joint_predicted=predicted, true=classes)
+    hits, is_old = predicted == target_of_class[classes], classes < known
+    old, new = _percent(hits[is_old]), _percent(hits[~is_old])
+    return ClassIncdScores(old=old, new=new, all=_percent(hits), hm=harmonic_mean(old, new))
+
+
 def clustering_accuracy(predicted: ArrayLike, true: ArrayLike, n: int) -> float:
     """Percentage of images with p_i = a(y_i), where a is matched on these very images. Ids are 0..n-1 on both sides.
 
