@@ -30,6 +30,7 @@ from hoarfrost.models.network import Network, grow, placed, set_nearest
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import derive, seeded
+from hoarfrost.training.forecast import warn_of_too_much
 from hoarfrost.training.loop import Checkpoint, diverged, train
 from hoarfrost.training.objective import Objective, choose_trained, discovery_objective
 from hoarfrost.training.observers import Observer
@@ -470,6 +471,9 @@ class Learner:
             share=self.runtime.processes.share(batch_size),
             mixed_in=mixed_in,
         )
+        height, width, channels = images.shape
+        shape = (objective.views * source.batch_size, channels, height, width)
+        warn_of_too_much(objective.student, shape, schedule.epochs * len(source), self.runtime)
         compiled = train(
             objective,
             source,

@@ -1,0 +1,89 @@
+"""What a training will take, before it begins: memory of a step, and time on a CPU."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from hoarfrost.data.images import free_memory
+from hoarfrost.models.network import Network
+from hoarfrost.training.runtime import Runtime
+
+LONG = 12 * 3600
+"""seconds of a stage from which somebody is told before it begins"""
+
+LITTLE = 500_000
+"""pixels of a batch up to which nothing is asked, which would take a second or two"""
+
+QUICK = 1e15
+"""operations that no CPU takes most of a day for; with fewer its rate is not measured"""
+
+OVER_FLOOR = 2.0
+"""times that training takes its multiplications alone, at least; so that nobody is warned for nothing"""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Of one step of the backbone, forward and backward."""
+
+    bytes: int
+    """kept from the forward pass for the backward pass"""
+    flop: float
+
+
+def forecast(network: Network, batch: tuple[int, int, int, int]) -> Forecast:
+    """For images ``(B, C, H, W)``; nothing is computed, and no memory is taken."""
+    shadow = copy.deepcopy(network).to("meta")
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if not isinstance(tensor, torch.nn.Parameter):
+            kept[id(tensor.untyped_storage())] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    def give(tensor: Any) -> Any:
+        return tensor
+
+    with FlopCounterMode(display=False) as counter, torch.autograd.graph.saved_tensors_hooks(keep, give):
+        features = shadow(torch.empty(batch, device="meta"))
+    trained = sum(parameter.numel() for parameter in shadow.parameters() if parameter.requires_grad)
+    share = trained / max(1, sum(parameter.numel() for parameter in shadow.parameters()))
+    del features
+    return Forecast(sum(kept.values()), counter.get_total_flops() * (1 + 2 * share))
+
+
+def warn_of_too_much(network: Network, batch: tuple[int, int, int, int], steps: int, runtime: Runtime) -> None:
+    """Says before a stage begins that it will hardly fit into memory, or that it will take most of a day on a CPU."""
+    count, _, height, width = batch
+    if count * height * width <= LITTLE:
+        return
+    try:
+        expected = forecast(network, batch)
+    except Exception:  # a backbone that cannot be run without memory of its own: nothing is known
+        return
+    size = expected.bytes // 2 if runtime.half else expected.bytes
+    on_gpu = runtime.device.type == "cuda"
+    free = torch.cuda.mem_get_info(runtime.device)[0] if on_gpu else free_memory()
+    images = "fewer or smaller images in a batch, as by --image-size or --set discover.batch_size, need less"
+    if free is not None and size > free:
+        warnings.warn(
+            f"a step of training needs about {size / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free: {images}",
+            stacklevel=2,
+        )
+    if on_gpu or expected.flop * steps < QUICK:
+        return
+    from hoarfrost.bench import multiplication_rate
+
+    seconds = OVER_FLOOR * expected.flop * steps / multiplication_rate(runtime)
+    if seconds > LONG:
+        warnings.warn(
+            f"this stage will take {seconds / 3600:.0f} hours or more on this CPU: a GPU, --backbone small or a "
+            "smaller --image-size takes less; Ctrl-C ends it, and --resume goes on",
+            stacklevel=2,
+        )
