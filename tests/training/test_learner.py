@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
+from sklearn.base import clone
 
 from hoarfrost import InputError, Learner
 from hoarfrost.config import override
 from hoarfrost.data.images import ImageSet
-from hoarfrost.losses.terms import CrossEntropy
-from hoarfrost.methods import FROST
+from hoarfrost.losses.terms import Consistency, CrossEntropy, Pairwise
+from hoarfrost.methods import FROST, METHODS
 from hoarfrost.training.resolve import channel_statistics, resolve
 
 TINY: dict[str, Any] = {"fit.epochs": 2, "fit.drops": [], "discover.epochs": 2, "discover.drops": []}
@@ -231,3 +233,36 @@ def test_image_sets_of_people_are_checked() -> None:
 def test_views_in_one_pass_or_two(views: str) -> None:
     learner = tiny(settings={"views": views}).fit(little(), [0, 1] * 12).discover(little(seed=1), 2)
     assert learner.network.classes == 4
+
+
+class TestAsAnEstimator:
+    """What scikit-learn asks of whatever it clones and tunes."""
+
+    def test_a_clone_has_the_same_parameters_and_has_learned_nothing(self) -> None:
+        learner = Learner("frost", "small", 3, recipe="digits", device="cpu", settings={**TINY, "seed": 3})
+        copied = clone(learner)
+        assert copied is not learner
+        assert copied.get_params() == learner.get_params()
+        assert copied.config == learner.config
+        assert clone(Learner()).config == Learner().config
+        with pytest.raises(InputError, match="call fit first"):
+            copied.predict(little())
+
+    def test_parameters_are_set_by_name(self) -> None:
+        learner = Learner(device="cpu", settings=TINY).set_params(method="autonovel", seed=5)
+        assert (learner.config.method.name, learner.config.seed) == ("autonovel", 5)
+        assert learner.get_params()["settings"] is TINY
+        with pytest.raises(InputError, match="unknown parameter 'sed': did you mean 'seed'"):
+            learner.set_params(sed=1)
+
+    def test_a_method_of_ones_own_is_taken_as_it_is(self) -> None:
+        method = replace(METHODS["frost"], name="mine", terms=(Pairwise(top_k=3), Consistency(weight=2.0)))
+        learner = Learner(method, "small", device="cpu", settings=TINY)
+        assert learner.config.method.name == "mine"
+        assert [term.kind for term in learner.config.method.active] == ["pairwise", "consistency"]
+        assert clone(learner).config == learner.config
+
+    def test_a_loaded_learner_says_why_it_has_no_parameters(self, fitted: Learner, tmp_path: Path) -> None:
+        fitted.save(tmp_path / "model")
+        with pytest.raises(InputError, match="load it again"):
+            Learner.load(tmp_path / "model", "cpu").get_params()

@@ -13,14 +13,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from hoarfrost.config import DECIDED, Config, Schedule, override
+from hoarfrost.config import DECIDED, Config, Method, Schedule, override
 from hoarfrost.data.arrays import as_images, encode_labels
 from hoarfrost.data.augment import Augment
 from hoarfrost.data.cache import AUTO, Keep
 from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser, plain_batches
-from hoarfrost.errors import InputError
+from hoarfrost.errors import InputError, unknown
 from hoarfrost.memory import ClassStatistics, Tally
 from hoarfrost.methods import get_method
 from hoarfrost.models.backbones import build_backbone, get_shape
@@ -74,15 +74,16 @@ def best(logits: NDArray[np.float32]) -> NDArray[np.int64]:
 class Learner:
     """One classifier for old and discovered classes.
 
-    The constructor takes hyper-parameters only. ``recipe`` names the data set whose settings to start from, ``variant``
-    where those come from, the authors' public code ("code") or the paper's text ("paper"). ``settings`` changes single
-    ones by their dotted keys, for example ``{"discover.epochs": 20}``. ``compiled`` says whether training steps are
-    compiled: "auto" does it on a GPU where there are many.
+    The constructor takes hyper-parameters only. ``method`` is a preset's name or a ``Method`` of one's own. ``recipe``
+    names the data set whose settings to start from, ``variant`` where they come from, the authors' public code ("code")
+    or the paper's text ("paper"). ``settings`` changes single ones by their dotted keys, for example
+    ``{"discover.epochs": 20}``. ``compiled`` says whether training steps are compiled: "auto" does it on a GPU where
+    there are many.
     """
 
     def __init__(
         self,
-        method: str = "frost",
+        method: str | Method = "frost",
         backbone: str = "auto",
         seed: int = 0,
         *,
@@ -92,7 +93,18 @@ class Learner:
         compiled: Compile = "auto",
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        config = get_recipe(recipe, variant).config(get_method(method), operator.index(seed))
+        self._parameters: dict[str, Any] | None = {
+            "method": method,
+            "backbone": backbone,
+            "seed": seed,
+            "recipe": recipe,
+            "variant": variant,
+            "device": device,
+            "compiled": compiled,
+            "settings": settings,
+        }
+        preset = get_method(method) if isinstance(method, str) else method
+        config = get_recipe(recipe, variant).config(preset, operator.index(seed))
         if backbone != "auto":
             get_shape(backbone)
             config = replace(config, backbone=backbone)
@@ -102,8 +114,23 @@ class Learner:
     def from_config(cls, config: Config, device: str = "auto", compiled: Compile = "auto") -> Learner:
         """A learner for a whole configuration."""
         learner = cls.__new__(cls)
+        learner._parameters = None
         learner._begin(config, device, compiled)
         return learner
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """What the constructor was given, by name, as scikit-learn asks for it."""
+        if self._parameters is None:
+            raise InputError("this learner was loaded, or made from a configuration: load it again to have another one")
+        return dict(self._parameters)
+
+    def set_params(self, **parameters: Any) -> Learner:
+        """The same learner as if its constructor had been given these; what it has learned is gone."""
+        given = self.get_params()
+        if strange := sorted(parameters.keys() - given.keys()):
+            raise unknown("parameter", strange[0], given)
+        Learner.__init__(self, **{**given, **parameters})
+        return self
 
     def _begin(self, config: Config, device: str, compiled: Compile) -> None:
         self.config = config
