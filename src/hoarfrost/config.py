@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from hoarfrost import plugins
 from hoarfrost.data.arrays import MAX_SIDE, MIN_SIDE
 from hoarfrost.data.augment import Augment, Crop
 from hoarfrost.errors import InputError, require, unknown
@@ -424,15 +425,22 @@ def _and_derived(kind: Any) -> Iterator[Any]:
         yield from _and_derived(derived)
 
 
+def _kinds(expected: Any) -> dict[str, Any]:
+    """What a kind of something may be called, and its class."""
+    return {kind.kind: kind for kind in _and_derived(expected) if "kind" in vars(kind)}
+
+
 def _decode_dataclass(expected: Any, content: Any, where: str) -> Any:
     if not isinstance(content, dict):
         raise InputError(f"{where or expected.__name__} must be an object, not {_shown(content)}")
     content = migrated(content) if expected is Config else dict(content)
     if hasattr(expected, "kind") or expected is Term:
-        kinds = {kind.kind: kind for kind in _and_derived(expected) if "kind" in vars(kind)}
-        kind = str(content.pop("kind", ""))
+        kind, kinds = str(content.pop("kind", "")), _kinds(expected)
+        if kind not in kinds and expected is Term:
+            plugins.load_all(plugins.METHODS)  # another package may bring it
+            kinds = _kinds(expected)
         if kind not in kinds:
-            raise Missing(str(unknown(f"kind in {where}", kind, kinds)) + "; or install the package that brings it")
+            raise Missing(str(unknown(f"kind in {where}", kind, kinds)))
         expected = kinds[kind]
     hints = typing.get_type_hints(expected)
     names = [f.name for f in dataclasses.fields(expected)]

@@ -69,6 +69,7 @@ MODEL: Form = {
     "heads": {"known": int, "novel": [int]},
     "class_names": [str],
     "decided?": [str],
+    "needs?": [str],
     "classes?": {
         "rows": [{"name": str, "step": int}],
         "edits": [{"verb": str, "id": int, "name?": str, "into?": int}],

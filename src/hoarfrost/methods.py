@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hoarfrost import plugins
 from hoarfrost.config import Course, Method
-from hoarfrost.errors import unknown
+from hoarfrost.errors import InputError, unknown
 from hoarfrost.losses.terms import (
     ClusterConsistency,
     Clustering,
@@ -254,7 +255,18 @@ METHODS: dict[str, Method] = {
 
 
 def get_method(name: str) -> Method:
-    """The preset of a name."""
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    return METHODS[name]
+    """The preset of a name, of this package or of another that is installed."""
+    if name in METHODS:
+        return METHODS[name]
+    others = plugins.found(plugins.METHODS)
+    if name not in others:
+        raise unknown("method", name, [*METHODS, *others])
+    method = plugins.load(others[name])
+    if not isinstance(method, Method) or method.name != name:
+        raise InputError(f"the package that names the method '{name}' brings no Method of that name: ask its authors")
+    return method
+
+
+def all_methods() -> dict[str, Method]:
+    """Every preset by its name, those of other packages last."""
+    return METHODS | {name: get_method(name) for name in plugins.found(plugins.METHODS) if name not in METHODS}

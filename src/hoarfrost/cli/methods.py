@@ -21,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Prints them, by paper."""
-    from hoarfrost.methods import METHODS
+    from hoarfrost.methods import all_methods
+
+    every = all_methods()
 
     content = {
         name: {
@@ -31,11 +33,11 @@ def main(args: argparse.Namespace) -> int:
             "frozen": list(method.frozen),
             "design": asdict(method.design),
         }
-        for name, method in METHODS.items()
+        for name, method in every.items()
     }
-    width, lines = max(map(len, METHODS)), list[str]()
-    for paper in dict.fromkeys(method.paper for method in METHODS.values()):
+    width, lines = max(map(len, every)), list[str]()
+    for paper in dict.fromkeys(method.paper for method in every.values()):
         lines += ["", paper] if lines else [paper]
-        own = (method for method in METHODS.values() if method.paper == paper)
+        own = (method for method in every.values() if method.paper == paper)
         lines += [f"  {method.name:{width}}  {method.summary}" for method in own]
     return options.answer(args, content, "\n".join(lines))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import hoarfrost
-from hoarfrost import store
+from hoarfrost import plugins, store
 from hoarfrost.config import DECIDED, Config, Missing, from_json, to_json
 from hoarfrost.errors import InputError, out_of_memory, require
 from hoarfrost.forms import MODEL
@@ -60,7 +60,7 @@ class Model:
 
     def write_into(self, folder: Path) -> None:
         """Writes the files of a model into a folder that exists."""
-        statistics, network = self.statistics, self.network
+        statistics, network, method = self.statistics, self.network, self.config.method
         store.write_tensors(folder / "weights.safetensors", network.state_dict())
         store.write_tensors(
             folder / "prototypes.safetensors",
@@ -75,6 +75,7 @@ class Model:
             "class_names": list(self.class_names),
             "classes": self.classes.to_json(),
             "decided": list(self.decided),
+            "needs": plugins.packages_of([type(term) for term in (*method.terms, *method.stage_one)]),
             "config": to_json(self.config),
         }
         store.write_json(folder / "model.json", content)
@@ -104,7 +105,8 @@ class Model:
         try:
             model = cls._assemble(content, weights, prototypes)
         except Missing as error:
-            raise InputError(f"{folder} cannot be used here: {error}") from None
+            needs = ", ".join(content.get("needs", [])) or "the package that brings it"
+            raise InputError(f"{folder} cannot be used here: {error}; install {needs}") from None
         except KeyError as error:
             raise store.damaged(folder, f"it lacks {error}") from None
         except (TypeError, RuntimeError, IndexError, ValueError) as error:
