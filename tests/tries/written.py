@@ -160,6 +160,7 @@ JSON_FILES: list[tuple[int, str, Words, Main | None]] = [
     (1, "kept/*.json", ("keep", "run", "--to", "kept"), lambda arguments: paper_main(list(arguments))),
     (1, "run/*.json", ("keep", "run", "--to", "new"), lambda arguments: paper_main(list(arguments))),
     (2, "made.unfinished/*.json*", (*FIT, "--epochs", "3", "--resume"), None),
+    (1, "whole.unfinished/*.json*", (*FIT, "--out", "whole", "--resume"), None),
     (1, "made/log.jsonl", (*RUN, "--resume"), None),
     (1, "made/unfinished/stage-?/*.json", (*RUN, "--resume"), None),
     (1, "shelf/*/*.json*", (*RUN, "--out", "new", "--share", "shelf"), None),
@@ -169,6 +170,8 @@ JSON_FILES: list[tuple[int, str, Words, Main | None]] = [
 
 def needs_of(command: Words, pattern: str) -> Words:
     """The parts of the place that a command needs."""
+    if pattern.startswith("whole"):
+        return ("stopped-at-the-end",)
     if pattern.startswith("made"):
         return ("stopped-run",) if command[0] == "run" else ("stopped-fit",)
     first = pattern.partition("/")[0]
@@ -204,6 +207,7 @@ TENSOR_FILES: list[tuple[int, str, Words]] = [
     (2, "model2/prototypes.safetensors", PREDICT),
     (1, "model/*.safetensors", DISCOVER),
     (3, "made.unfinished/checkpoint.safetensors", (*FIT, "--epochs", "3", "--resume")),
+    (1, "whole.unfinished/*.safetensors", (*FIT, "--out", "whole", "--resume")),
     (1, "made/unfinished/stage-?/*.safetensors", (*RUN, "--resume")),
     (1, "shelf/*/*.safetensors", (*RUN, "--out", "new", "--share", "shelf")),
 ]
