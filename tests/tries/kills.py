@@ -56,12 +56,12 @@ class Work:
 
 
 WORKS = {
-    "fit": Work(18, ("known",), FIT, ("--resume",)),
-    "discover": Work(2, ("model", "unsorted"), DISCOVER, ("--resume",)),
+    "fit": Work(24, ("known",), FIT, ("--resume",)),
+    "discover": Work(3, ("model", "unsorted"), DISCOVER, ("--resume",)),
     "run": Work(1, ("checked",), RUN, ("--resume",)),
     "run --share": Work(1, ("checked",), (*RUN, "--share", "shelf"), ("--resume",)),
-    "predict": Work(5, ("model2", "unsorted"), (*PREDICT, "--out", "made")),
-    "save": Work(5, ("model", "model2"), ("save",)),
+    "predict": Work(7, ("model2", "unsorted"), (*PREDICT, "--out", "made")),
+    "save": Work(7, ("model", "model2"), ("save",)),
 }
 
 

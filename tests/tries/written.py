@@ -208,9 +208,13 @@ TENSOR_FILES: list[tuple[int, str, Words]] = [
     (1, "model/*.safetensors", DISCOVER),
     (3, "made.unfinished/checkpoint.safetensors", (*FIT, "--epochs", "3", "--resume")),
     (1, "whole.unfinished/*.safetensors", (*FIT, "--out", "whole", "--resume")),
-    (1, "made/unfinished/stage-?/*.safetensors", (*RUN, "--resume")),
+    (1, "made/unfinished/stage-1/*.safetensors", (*RUN, "--resume")),
     (1, "shelf/*/*.safetensors", (*RUN, "--out", "new", "--share", "shelf")),
 ]
+
+
+ANSWERS = ("memory ran out", "the model gives scores that are no numbers", "the loss became NaN or infinite")
+"""what is said of numbers and sizes beyond all bounds that only show in use"""
 
 
 def tensors(random: Random, place: Callable[[Words], None]) -> Try:
