@@ -99,6 +99,11 @@ def test_settings_need_an_equals_sign(text: str) -> None:
         parse_setting(text)
 
 
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 100_000], ids=["digits", "brackets"])
+def test_settings_that_python_does_not_read_are_text(value: str) -> None:
+    assert parse_setting(f"discover.epochs={value}") == ("discover.epochs", value)
+
+
 def test_the_learning_rate_drops_at_its_epochs() -> None:
     schedule = Schedule(epochs=10, learning_rate=1.0, drops=(4, 8), drop_factor=0.5)
     assert [schedule.learning_rate_at(epoch) for epoch in range(10)] == [1.0] * 4 + [0.5] * 4 + [0.25] * 2

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from hoarfrost import store
+from hoarfrost.cli import main
+
+from .cli.place import save_digits
 
 
 class Disk:
@@ -67,3 +70,15 @@ def test_the_state_after_an_epoch_is_not_flushed(tmp_path: Path, disk: Disk) -> 
 
     store.CheckpointFile(tmp_path / "stage-1.safetensors").save(3, {"a": torch.zeros(2)})
     assert disk.events == [("renamed", "stage-1.safetensors")]
+
+
+def test_a_model_of_fit_is_flushed_before_it_takes_its_name(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_digits(tmp_path / "known", range(2), count=2)
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "known", "--out", "model", "--epochs", "1"]) == 0
+    place = disk.events.index(("renamed", "model"))
+    flushed = {name for what, name in disk.events[:place] if what == "flushed"}
+    assert {"weights.safetensors", "prototypes.safetensors", "log.jsonl", "model.unfinished"} <= flushed
+    assert ("flushed", tmp_path.name) in disk.events[place:]

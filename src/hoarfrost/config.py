@@ -357,7 +357,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
         raise InputError(f"'{text}' is not of the form key=value")
     try:
         return key, json.loads(value)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # also what Python does not read: thousands of digits, or of brackets
         return key, value
 
 

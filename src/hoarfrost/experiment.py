@@ -168,6 +168,17 @@ class Run:
             records.append(record)
         return records
 
+    def whole_log(self, config: Config) -> list[Entry]:
+        """The log of all stages. Says so where a stage's last epochs are not in it, as after a loss of power."""
+        entries = self.log.entries()
+        for stage in sorted({entry["stage"] for entry in entries}):
+            epochs = (config.discover if stage else config.fit).epochs
+            if lacking := epochs - sum(entry["stage"] == stage for entry in entries):
+                words = f"{lacking} of {epochs} epochs of stage {stage}"
+                warnings.warn(f"{self.log.path} lacks {words}: no time is counted for them", stacklevel=2)
+        self.log.adopt(entries)  # without a line that was cut short
+        return entries
+
     def finish_stage(self, learner: Learner, index: int, record: Record) -> None:
         """Keeps a stage's model and its record, both or none."""
         with store.replaced_folder(self.stage_folder(index)) as new:
@@ -356,7 +367,7 @@ def _finish(
     config: RunConfig, folder: Run, learner: Learner, scenario: Scenario, records: Sequence[Record]
 ) -> dict[str, Any]:
     processes = learner.runtime.processes
-    log = processes.first(folder.log.entries)
+    log = processes.first(lambda: folder.whole_log(config.learner))
     trained = [sum(line["seconds"] for line in log if line["stage"] == index) for index in range(len(scenario))]
     scored = sum(record["seconds"] for record in records)
     content: dict[str, Any] = {

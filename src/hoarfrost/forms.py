@@ -38,6 +38,9 @@ STAGE_ONE_RECORD: Form = {"stage_one": SCORE, "seconds": float}
 DISCOVERY_RECORD: Form = {"assignment": [int], "scores": STEP, "seconds": float}
 """``record.json`` of a finished stage"""
 
+TRAINED: Form = [(dict, type(None))]
+"""how each stage was computed; null in runs from before that was written"""
+
 METRICS: Form = {
     "method": str,
     "dataset": str,
@@ -48,15 +51,17 @@ METRICS: Form = {
     "seconds": {"stage_one": float, "discovery": [float], "scoring": float, "total": float},
     "stage_one": SCORE,
     "steps": [{**STEP, "assignment": [int]}],
+    "trained?": TRAINED,
 }
 """``metrics.json`` of a run"""
 
 RESULT: Form = {
     **{key: METRICS[key] for key in ("method", "dataset", "split", "seed", "hardware")},
-    "versions": dict,
+    "versions": {"torch": str},
     "commit": (str, type(None)),
-    "seconds": dict,
+    "seconds": {"stage_one": float, "discovery": [float]},
     "stage_one?": SCORE,
+    "trained?": TRAINED,
     "steps": [{f"{key}?": STEP[key] for key in ("joint", "new_by_step_joint", "new_by_step_novel")}],
     "config": {"learner": dict},
 }

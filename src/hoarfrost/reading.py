@@ -98,6 +98,8 @@ def _parsed(content: bytes) -> Any:
         level = [part for whole in level for part in _inside(whole)]
     if level:
         raise ValueError("it is nested too deeply")
+    if b"\\u" in content:  # half a character, which cannot be written again, is a ValueError too
+        json.dumps(found, ensure_ascii=False).encode()
     return found
 
 

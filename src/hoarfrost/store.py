@@ -36,6 +36,13 @@ def flush(path: Path) -> None:
         os.close(handle)
 
 
+def flush_folder(folder: Path) -> None:
+    """Flushes a folder with all that is in it."""
+    for path in (*folder.rglob("*"), folder):
+        if path.is_file() or path.is_dir():
+            flush(path)
+
+
 @contextmanager
 def replaced_file(path: Path, mark: str = "", *, lasting: bool = False) -> Iterator[Path]:
     """A place beside ``path`` to write to, which takes its name when the block ends well and vanishes when not.
@@ -194,9 +201,7 @@ def replaced_folder(target: Path) -> Iterator[Path]:
     new.mkdir()
     try:
         yield new
-        for path in (*new.rglob("*"), new):
-            if path.is_file() or path.is_dir():
-                flush(path)
+        flush_folder(new)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from hoarfrost import experiment
 from hoarfrost.forms import METRICS
 from hoarfrost.paper.plan import Planned
 
@@ -29,6 +30,7 @@ NOT_JSON = {
     "a number of 5,000 digits": b'{"format": ' + b"9" * 5000 + b"}",
     "not UTF-8": b'{"format": "\xff"}',
     "NaN": b'{"format": NaN}',
+    "half a character": b'{"format": "\\ud800"}',
     "too large": b" " * (65 << 20),
     "empty": b"",
 }
@@ -81,7 +83,8 @@ def paths_in(form: Any, before: tuple[str | int, ...] = ()) -> list[tuple[str | 
         return paths_in(form[0], (*before, 0))
     if not isinstance(form, dict):
         return []
-    return [path for key, part in form.items() for path in [(*before, key), *paths_in(part, (*before, key))]]
+    needed = {key: part for key, part in form.items() if not key.endswith("?")}
+    return [path for key, part in needed.items() for path in [(*before, key), *paths_in(part, (*before, key))]]
 
 
 def change(content: Any, path: tuple[str | int, ...], value: Any) -> Any:
@@ -149,6 +152,24 @@ def test_a_last_line_that_a_kill_cut_short_does_not_matter(interrupted: Place) -
     log.write_bytes(log.read_bytes()[:-20])
     interrupted.well(*LONGER["run"], "--resume")
     assert [json.loads(line)["epoch"] for line in log.open()] == [0, 1], "that of the epoch that was cut is gone"
+
+
+def test_how_a_stage_was_computed(place: Place) -> None:
+    file = Path("run/metrics.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"trained": [[], {}]}))
+    place.refused(*FINISHED["run"], "--resume", words=("run/metrics.json", "damaged", "trained[0]"))
+
+
+def test_a_log_that_lost_its_end_after_the_last_stage(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a loss of power leaves it: the stages are flushed to the disk, the log is not."""
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert place.call(*LONGER["run"]).code == 130
+    log = Path("made/log.jsonl")
+    log.write_bytes(log.read_bytes()[:-20])
+    answer = place.well(*LONGER["run"], "--resume")
+    assert "made/log.jsonl lacks 1 of 2 epochs of stage 1" in answer.err
+    assert [json.loads(line)["epoch"] for line in log.open()] == [0, 0]
 
 
 RECORDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {

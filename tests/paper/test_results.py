@@ -191,7 +191,17 @@ def test_a_second_run_of_the_same_settings_and_seed_is_kept_beside_the_first(tmp
     assert "| cifar10 5-5, frost | 3, 3 | 92.0 ± 0.0 | 71.5 ± 2.1 |" in make_page(tmp_path / "results")
 
 
-@pytest.mark.parametrize("content", [{}, {"steps": []}, {**kept(0, old=1.0), "config": {}}])
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"steps": []},
+        {**kept(0, old=1.0), "config": {}},
+        {**kept(0, old=1.0), "versions": {}},
+        {**kept(0, old=1.0), "seconds": {}},
+        {**kept(0, old=1.0), "trained": [[]]},
+    ],
+)
 def test_what_is_no_result_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: dict[str, Any]
 ) -> None:

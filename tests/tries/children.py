@@ -12,6 +12,7 @@ import resource
 import select
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -39,7 +40,7 @@ class Answer(NamedTuple):
 
 def asked(call: Callable[[], object]) -> Answer:
     """What a call writes to standard output and standard error, by whatever way, and how it ends."""
-    with open_new("/tmp") as out, open_new("/tmp") as err:
+    with tempfile.TemporaryFile(buffering=0) as out, tempfile.TemporaryFile(buffering=0) as err:
         for stream, number in ((out, 1), (err, 2)):
             os.dup2(stream.fileno(), number)
         sys.stdout, sys.stderr = _text(1), _text(2)
@@ -55,11 +56,6 @@ def asked(call: Callable[[], object]) -> Answer:
         sys.stdout.flush()
         sys.stderr.flush()
         return Answer(code, *(os.pread(stream.fileno(), 1 << 24, 0) for stream in (out, err)))
-
-
-def open_new(folder: str) -> io.FileIO:
-    """A file without a name."""
-    return io.FileIO(os.open(folder, os.O_TMPFILE | os.O_RDWR), "r+")
 
 
 def _text(number: int) -> io.TextIOWrapper:

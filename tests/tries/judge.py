@@ -122,7 +122,7 @@ def _result(tried: Try, out: str) -> str:
             elif path.suffix == ".html":
                 for drawing in re.findall(r"<svg.*?</svg>", path.read_text(), re.DOTALL):
                     xml.etree.ElementTree.fromstring(drawing)
-    except (ValueError, xml.etree.ElementTree.ParseError) as error:
+    except (ValueError, RecursionError, xml.etree.ElementTree.ParseError) as error:
         return f"it ended well, but: {error}"
     left = [path.name for path in Path().iterdir() if re.search(r"\.(part|new|old|unfinished)$", path.name)]
     return f"it ended well, and left {left[0]!r}" if left else ""

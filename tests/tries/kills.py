@@ -56,12 +56,12 @@ class Work:
 
 
 WORKS = {
-    "fit": Work(18, ("known",), FIT, ("--resume",)),
-    "discover": Work(2, ("model", "unsorted"), DISCOVER, ("--resume",)),
+    "fit": Work(24, ("known",), FIT, ("--resume",)),
+    "discover": Work(3, ("model", "unsorted"), DISCOVER, ("--resume",)),
     "run": Work(1, ("checked",), RUN, ("--resume",)),
     "run --share": Work(1, ("checked",), (*RUN, "--share", "shelf"), ("--resume",)),
-    "predict": Work(5, ("model2", "unsorted"), (*PREDICT, "--out", "made")),
-    "save": Work(5, ("model", "model2"), ("save",)),
+    "predict": Work(7, ("model2", "unsorted"), (*PREDICT, "--out", "made")),
+    "save": Work(7, ("model", "model2"), ("save",)),
 }
 
 
@@ -92,7 +92,7 @@ def install(hook: Event) -> None:
 
 
 def left_in(folder: Path) -> dict[str, object]:
-    """Every file below a folder and what is in it, but for how long things took."""
+    """Every file below a folder and what is in it, but for how long things took and the commit they were made with."""
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         name, content = str(path.relative_to(folder)), path.read_bytes() if path.is_file() else None
@@ -106,7 +106,7 @@ def left_in(folder: Path) -> dict[str, object]:
 
 def _timeless(content: Any) -> Any:
     if isinstance(content, dict):
-        return {key: _timeless(item) for key, item in content.items() if key != "seconds"}
+        return {key: _timeless(item) for key, item in content.items() if key not in ("seconds", "commit")}
     return [_timeless(item) for item in content] if isinstance(content, list) else content
 
 

@@ -85,10 +85,10 @@ class _Site(BaseHTTPRequestHandler):
 
 @cache
 def _address(process: int) -> str:
-    """Of a site in this process that gives out what ``_Site`` has."""
+    """Of a site in this process, of which this is the number, that gives out what ``_Site`` has."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Site)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    return f"http://127.0.0.1:{server.server_port} (of {process})".partition(" ")[0]
+    return f"http://127.0.0.1:{server.server_port}"
 
 
 def archives(random: Random) -> Try:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
+import pytest
+
 from .inputs import KINDS
 from .table import tried
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and ends of processes as Linux has them")
 
 
 def test_hostile_inputs() -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
+import pytest
+
 from .table import tried
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and ends of processes as Linux has them")
 
 
 def test_kills() -> None:

@@ -160,6 +160,7 @@ JSON_FILES: list[tuple[int, str, Words, Main | None]] = [
     (1, "kept/*.json", ("keep", "run", "--to", "kept"), lambda arguments: paper_main(list(arguments))),
     (1, "run/*.json", ("keep", "run", "--to", "new"), lambda arguments: paper_main(list(arguments))),
     (2, "made.unfinished/*.json*", (*FIT, "--epochs", "3", "--resume"), None),
+    (1, "whole.unfinished/*.json*", (*FIT, "--out", "whole", "--resume"), None),
     (1, "made/log.jsonl", (*RUN, "--resume"), None),
     (1, "made/unfinished/stage-?/*.json", (*RUN, "--resume"), None),
     (1, "shelf/*/*.json*", (*RUN, "--out", "new", "--share", "shelf"), None),
@@ -169,6 +170,8 @@ JSON_FILES: list[tuple[int, str, Words, Main | None]] = [
 
 def needs_of(command: Words, pattern: str) -> Words:
     """The parts of the place that a command needs."""
+    if pattern.startswith("whole"):
+        return ("stopped-at-the-end",)
     if pattern.startswith("made"):
         return ("stopped-run",) if command[0] == "run" else ("stopped-fit",)
     first = pattern.partition("/")[0]
@@ -204,9 +207,14 @@ TENSOR_FILES: list[tuple[int, str, Words]] = [
     (2, "model2/prototypes.safetensors", PREDICT),
     (1, "model/*.safetensors", DISCOVER),
     (3, "made.unfinished/checkpoint.safetensors", (*FIT, "--epochs", "3", "--resume")),
-    (1, "made/unfinished/stage-?/*.safetensors", (*RUN, "--resume")),
+    (1, "whole.unfinished/*.safetensors", (*FIT, "--out", "whole", "--resume")),
+    (1, "made/unfinished/stage-1/*.safetensors", (*RUN, "--resume")),
     (1, "shelf/*/*.safetensors", (*RUN, "--out", "new", "--share", "shelf")),
 ]
+
+
+ANSWERS = ("memory ran out", "the model gives scores that are no numbers", "the loss became NaN or infinite")
+"""what is said of numbers and sizes beyond all bounds that only show in use"""
 
 
 def tensors(random: Random, place: Callable[[Words], None]) -> Try:
@@ -244,7 +252,7 @@ def tensors(random: Random, place: Callable[[Words], None]) -> Try:
     more = ("--json",) if random.random() < 0.2 else ()
     folder = pattern.partition("/")[0].removesuffix(".unfinished")
     return Try(
-        (*command, *more), f"{command[0]}, {path}: {what}", blamed=(folder, path.name, "memory"), refused=refused
+        (*command, *more), f"{command[0]}, {path}: {what}", blamed=(folder, path.name, *ANSWERS), refused=refused
     )
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from hoarfrost import store
 from hoarfrost.errors import InputError
+from hoarfrost.models.model import Model
+from hoarfrost.training.observers import LogFile
 from hoarfrost.training.processes import Processes
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -46,16 +48,24 @@ def _is_complete(out: Path, content: dict[str, Any]) -> bool:
         return False
     with store.at_work(unfinished, lambda: False):
         store.check_same(unfinished, content)
+        Model.load(unfinished)  # refused under this name, if it is damaged
+        log = LogFile(unfinished / "log.jsonl")
+        log.adopt(log.entries())  # without a line that was cut short
         _put_in_place(unfinished, out)
     return True
 
 
 def _put_in_place(unfinished: Path, out: Path) -> None:
-    """Ends the work. Without a checkpoint, a folder with a ``model.json``, which is written last, is complete."""
+    """Ends the work. Without a checkpoint, a folder with a ``model.json``, which is written last, is complete.
+
+    It is flushed to the disk before the checkpoint goes and before it takes its name.
+    """
+    store.flush_folder(unfinished)
     (unfinished / CHECKPOINT).unlink(missing_ok=True)
     if out.exists():
         out.rmdir()  # is_done saw to it that it is empty
     unfinished.rename(out)
+    store.flush(out.absolute().parent)
 
 
 @contextmanager
