@@ -138,6 +138,7 @@ class Learner:
         self._device = device
         self.runtime = Runtime(device, config.precision, compiled)
         self._model: Model | None = None
+        self._loaded: tuple[Network, Path] | None = None
         self.trained: dict[str, Any] = {}
         """how the last stage was computed: batch size, steps of the optimiser, precision, versions"""
 
@@ -395,7 +396,8 @@ class Learner:
 
         scores = whole(joint)
         if np.isnan(scores).any() or np.isposinf(scores).any():
-            raise InputError("the model gives scores that are no numbers: restore it from a copy, or learn it again")
+            place = f" in {self._loaded[1]}" if self._loaded is not None and self._loaded[0] is network else ""
+            raise InputError(f"the model{place} gives scores that are no numbers: restore it from a copy, or learn it again")
         return Outputs(
             joint=of_classes(scores),
             novel=tuple(whole(parts) for parts in zip(*novel, strict=True)),
@@ -456,6 +458,7 @@ class Learner:
         learner = cls.from_config(model.config, device, compiled)
         learner._asked = model.config.opened(model.decided)
         learner._model = replace(model, network=placed(model.network, learner.runtime.device))
+        learner._loaded = (learner._model.network, Path(folder))
         return learner
 
     def _labelled(self, images: Images, labels: ArrayLike | None) -> ImageSet:
