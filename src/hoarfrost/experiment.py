@@ -24,7 +24,7 @@ from hoarfrost.config import Config, to_json
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import check_enough
 from hoarfrost.errors import InputError
-from hoarfrost.forms import DISCOVERY_RECORD, METRICS, STAGE_ONE_RECORD, is_assignment
+from hoarfrost.forms import DISCOVERY_RECORD, METRICS, STAGE_ONE_RECORD, is_assignment, misfit_of_steps
 from hoarfrost.models.network import Network
 from hoarfrost.report.gather import report_data, write_report
 from hoarfrost.scenario import Scenario, Step, Truth, build_scenario
@@ -292,7 +292,7 @@ def run(
     with ExitStack() as at_work:
         content = config.describe(train, test)
         if processes.first(lambda: at_work.enter_context(folder.opened(content, resume=resume))):
-            return processes.first(lambda: store.read_json(out / "metrics.json", "run folder", METRICS))
+            return processes.first(lambda: read_metrics(out / "metrics.json"))
         records = processes.first(lambda: folder.finished_stages(scenario))
         if records:
             learner = Learner.load(folder.stage_folder(len(records) - 1), device, compiled)
@@ -325,6 +325,14 @@ def run(
                 folder.abandon()
             raise
         return _finish(config, folder, learner, scenario, records)
+
+
+def read_metrics(path: Path) -> dict[str, Any]:
+    """What a finished run reached, checked."""
+    content = store.read_json(path, "run folder", METRICS)
+    if problem := misfit_of_steps(content):
+        raise store.damaged(path, problem)
+    return content
 
 
 def assignment_of(records: Sequence[Record], scenario: Scenario) -> evaluation.Assignment:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hoarfrost.reading import Form
 
@@ -23,6 +25,21 @@ LOG_ENTRY: Form = {
 }
 """a line of ``log.jsonl``"""
 
+TRAINED: Form = (
+    type(None),
+    {
+        "batch_size?": (int, type(None)),
+        "steps?": int,
+        "compiled?": (bool, type(None)),
+        "networks?": str,
+        "heads?": str,
+        "tf32?": bool,
+        "torch?": str,
+        "driver?": (str, type(None)),
+    },
+)
+"""how a stage was computed; null, or less of it, in runs of earlier versions"""
+
 STEP: Form = {
     "index": int,
     "known": int,
@@ -31,15 +48,15 @@ STEP: Form = {
     "new_by_step_joint": [SCORE],
     "new_by_step_novel": [SCORE],
     "original_rt": SCORES,
+    "calibrated?": (type(None), SCORES),
+    "confusion?": [[[int]]],
+    "weight_norms?": [float],
 }
 """the scores of a discovery"""
 
-STAGE_ONE_RECORD: Form = {"stage_one": SCORE, "seconds": float}
-DISCOVERY_RECORD: Form = {"assignment": [int], "scores": STEP, "seconds": float}
+STAGE_ONE_RECORD: Form = {"stage_one": SCORE, "seconds": float, "trained?": TRAINED}
+DISCOVERY_RECORD: Form = {"assignment": [int], "scores": STEP, "seconds": float, "trained?": TRAINED}
 """``record.json`` of a finished stage"""
-
-TRAINED: Form = [(dict, type(None))]
-"""how each stage was computed; null in runs from before that was written"""
 
 METRICS: Form = {
     "method": str,
@@ -49,20 +66,29 @@ METRICS: Form = {
     "seed": int,
     "hardware": str,
     "seconds": {"stage_one": float, "discovery": [float], "scoring": float, "total": float},
+    "trained?": [TRAINED],
     "stage_one": SCORE,
     "steps": [{**STEP, "assignment": [int]}],
-    "trained?": TRAINED,
 }
 """``metrics.json`` of a run"""
 
 RESULT: Form = {
     **{key: METRICS[key] for key in ("method", "dataset", "split", "seed", "hardware")},
+    "variant?": str,
     "versions": {"torch": str},
     "commit": (str, type(None)),
     "seconds": {"stage_one": float, "discovery": [float]},
+    "trained?": [TRAINED],
     "stage_one?": SCORE,
-    "trained?": TRAINED,
-    "steps": [{f"{key}?": STEP[key] for key in ("joint", "new_by_step_joint", "new_by_step_novel")}],
+    "steps": [
+        {
+            **{key: STEP[key] for key in ("joint", "new_by_step_joint", "new_by_step_novel")},
+            "known?": int,
+            "novel?": int,
+            "original_rt?": (type(None), SCORES),
+            **{key: STEP[key] for key in ("calibrated?", "confusion?", "weight_norms?")},
+        }
+    ],
     "config": {"learner": dict},
 }
 """a kept result: what the pages show of a run"""
@@ -81,6 +107,19 @@ MODEL: Form = {
     },
 }
 """``model.json``; its configuration is checked when it is decoded"""
+
+
+def misfit_of_steps(content: Mapping[str, Any]) -> str:
+    """What of the scores of a run, or of a kept result, does not belong together, in words; empty where all does."""
+    steps = content["steps"]
+    if not re.fullmatch(r"\d{1,9}(-\d{1,9})+", content["split"]):
+        return "split is none"
+    if len(steps) != content["split"].count("-"):
+        return "steps do not fit split"
+    for number, step in enumerate(steps, 1):
+        if not len(step["new_by_step_joint"]) == len(step["new_by_step_novel"]) == number:
+            return f"steps[{number - 1}] does not have the scores of {number} steps"
+    return ""
 
 
 def is_assignment(clusters: Sequence[int], classes: int) -> bool:

@@ -17,7 +17,7 @@ MOST_JSON = 64 << 20
 """bytes of a JSON file or a log; what is written here is far smaller"""
 
 Form = Any
-"""What is expected of JSON content: a type, for which ``object`` is any; a tuple of types, of which one; ``[form]``, a
+"""What is expected of JSON content: a type, for which ``object`` is any; a tuple of forms, of which one; ``[form]``, a
 list of such; ``{"key": form, "other?": form}``, an object with at least these keys, but for those with a question mark;
 ``{str: form}``, an object of such. An int will do for a float."""
 
@@ -131,6 +131,9 @@ def misfit(content: Any, form: Form, where: str = "") -> str:
         parts = {key.rstrip("?"): part for key, part in form.items()}
         return lacking or _first(misfit(content[k], parts[k], f"{inside}{k}") for k in parts if k in content)
     kinds = form if isinstance(form, tuple) else (form,)
+    if not all(isinstance(kind, type) for kind in kinds):
+        problems = [misfit(content, kind, where) for kind in kinds]
+        return "" if "" in problems else problems[-1]
     if any(_is(content, kind) for kind in kinds):
         return ""
     return f"{where or 'it'} is not {' or '.join(_WORDS[kind] for kind in kinds)}"

@@ -117,6 +117,33 @@ def test_reproduce_does_a_run_again_whose_scores_are_damaged(path: tuple[str | i
     assert run.metrics(tmp_path) is None
 
 
+MISFITS: list[tuple[tuple[str | int, ...], Any]] = [
+    (("trained",), [[]]),
+    (("trained",), [{"networks": 1}]),
+    (("split",), "5"),
+    (("split",), "5-3-2"),
+    (("steps",), []),
+    (("steps", 0, "calibrated"), 3),
+    (("steps", 0, "new_by_step_novel"), []),
+    (("steps", 0, "new_by_step_joint"), [1.0, 2.0]),
+    (("steps", 0, "confusion"), [3]),
+    (("steps", 0, "weight_norms"), {}),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), MISFITS, ids=str)
+def test_scores_that_do_not_belong_together(
+    path: tuple[str | int, ...], value: Any, place: Place, tmp_path: Path
+) -> None:
+    run = Planned("a", "digits", "5-5")
+    finish(tmp_path, run, run.config())
+    (tmp_path / "a" / "metrics.json").write_text(json.dumps(change(finished_metrics(), path, value)))
+    assert run.metrics(tmp_path) is None
+    file = Path("run/metrics.json")
+    file.write_text(json.dumps(change(json.loads(file.read_text()), path, value)))
+    place.refused(*FINISHED["run"], "--resume", words=("run/metrics.json", "damaged", str(path[0])))
+
+
 @pytest.mark.parametrize("case", NOT_JSON)
 @pytest.mark.parametrize("name", ["config.json", "metrics.json"])
 def test_reproduce_does_a_run_again_whose_files_are_no_json(name: str, case: str, tmp_path: Path) -> None:

@@ -73,6 +73,36 @@ def test_the_page_sets_means_beside_the_paper(tmp_path: Path) -> None:
     assert "| `one-0` | a machine | torch 2.0 | `0123456789` | 10 | 21 |" in page
 
 
+RESULT_CHANGES: dict[str, Any] = {
+    "versions": {},
+    "trained": [[]],
+    "seconds": {"stage_one": 1},
+    "split": "5-x",
+    "steps": [],
+    "variant": [],
+    "config": {"learner": {}},
+}
+
+
+@pytest.mark.parametrize("key", RESULT_CHANGES)
+@pytest.mark.parametrize("verb", ["page", "figures"])
+def test_a_kept_result_that_is_damaged_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str, key: str
+) -> None:
+    write(tmp_path, "one", {**kept(0, old=70.0), key: RESULT_CHANGES[key]})
+    more = ["--to", str(tmp_path / "figures")] if verb == "figures" else []
+    assert main([verb, "--results", str(tmp_path), *more]) == 2
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert "one.json does not hold a run's results" in line
+
+
+@pytest.mark.parametrize("trained", [[None], [{}], [None, {"networks": "bf16"}]])
+def test_a_kept_result_that_does_not_say_how_it_was_computed_is_shown(tmp_path: Path, trained: list[Any]) -> None:
+    write(tmp_path / "sweeps", "one", {**kept(0, old=70.0), "trained": trained})
+    assert "| 64 | 0.01 |" in make_page(tmp_path)
+
+
 def test_settings_that_were_tried_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     for name, beta in {"a": 0.2, "b": 0.00001, "c": 0.05}.items():
         content = kept(0, old=60.0)

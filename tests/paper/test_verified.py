@@ -41,9 +41,11 @@ def run(
         }
         for step, (old, *new, every) in enumerate(figures)
     ]
-    config = {"learner": {"seed": seed, "method": {"name": method}}}
+    terms = {"self-training": {"weight": 0.01}}
+    config = {"learner": {"seed": seed, "method": {"name": method, "summary": "", "paper": "", "terms": terms}}}
     where = {"dataset": dataset, "split": split, "method": method, "seed": seed}
-    rest: dict[str, Any] = {"hardware": "a machine", "versions": {}, "commit": None, "seconds": {}}
+    seconds: dict[str, Any] = {"stage_one": 0.0, "discovery": []}
+    rest = {"hardware": "a machine", "versions": {"torch": "2.0"}, "commit": None, "seconds": seconds}
     return Result(f"{dataset}-{method}-{seed}", {**where, **rest, "steps": steps, "config": config})
 
 

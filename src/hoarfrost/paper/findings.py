@@ -282,7 +282,9 @@ def norm_ratio(steps: Sequence[Mapping[str, Any]]) -> float | None:
     >>> norm_ratio([{"known": 2, "weight_norms": [1.0, 3.0, 4.0]}])
     2.0
     """
-    if "weight_norms" not in steps[-1]:
+    if "weight_norms" not in steps[-1]:  # of an earlier version
         return None
-    norms, known = steps[-1]["weight_norms"], steps[0]["known"]
+    norms, known = steps[-1]["weight_norms"], steps[0].get("known", 0)
+    if not 0 < known < len(norms) or not any(norms[:known]):
+        return None
     return float(mean(norms[known:]) / mean(norms[:known]))

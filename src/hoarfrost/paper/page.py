@@ -61,7 +61,7 @@ def one_step_table(groups: dict[tuple[str, str, str], list[Result]]) -> str:
             [
                 f"{dataset} {split}, {method}",
                 ", ".join(str(result.content["seed"]) for result in results),
-                spread([result.content["stage_one"] for result in results]),
+                spread([result.content.get("stage_one") for result in results]),
                 *(spread([step["joint"][key] for step in steps]) for key in ("old", "new", "all", "hm")),
                 spread([step["new_by_step_novel"][0] for step in steps]),
                 "–" if paper is None else slashed(paper["steps"][0][key] for key in ("old", "new", "all")),
@@ -141,7 +141,7 @@ def sweep_table(results: Sequence[Result]) -> str:
             *([", ".join(parts)] if len(frozen) > 1 else []),
             arithmetic_of(kind[0]),
             ", ".join(str(result.content["seed"]) for result in kind),
-            spread([result.content["stage_one"] for result in kind]),
+            spread([result.content.get("stage_one") for result in kind]),
             spread([step["joint"]["old"] for step in steps]),
             _by_step(steps, "new_by_step_joint"),
             *(spread([step["joint"][key] for step in steps]) for key in ("all", "hm")),
@@ -158,13 +158,15 @@ def sweep_table(results: Sequence[Result]) -> str:
 
 def batch_of(result: Result) -> int:
     """Images a batch of the last discovery, 0 where nothing was trained; as configured where it was not recorded."""
-    trained = result.content.get("trained") or [result.settings["discover"]]
-    return trained[-1]["batch_size"] or 0
+    *_, last = result.content.get("trained") or [None]
+    size: int | None = {**result.settings["discover"], **(last or {})}["batch_size"]
+    return size or 0
 
 
 def arithmetic_of(result: Result) -> str:
     """The precision of the networks and of what comes after them, in few words."""
-    ways = {(stage["networks"], stage["heads"]) for stage in result.content.get("trained") or ()}
+    stages = [stage for stage in result.content.get("trained") or () if stage]
+    ways = {(stage.get("networks"), stage.get("heads")) for stage in stages}
     return "; ".join(sorted(f"{networks}, heads {heads}" for networks, heads in ways)) or "not recorded"
 
 

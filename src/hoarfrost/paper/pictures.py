@@ -52,12 +52,21 @@ def _after(step: int, title: str, content: Mapping[str, Any]) -> Compared:
     steps = content["steps"][:step]
     if not {"confusion", "weight_norms"} <= steps[-1].keys():
         raise InputError("metrics.json has no confusion matrix and no weight norms, as it is of an earlier version")
+    rows, norms = steps[-1]["confusion"], steps[-1]["weight_norms"]
+    try:
+        sizes = (steps[0]["known"], *(entry["novel"] for entry in steps))
+        fits = min(sizes) > 0 and len(rows) == len(norms) == sum(sizes)
+        fits = fits and all(0 <= column < len(rows) and count >= 0 for row in rows for column, count in row)
+    except (KeyError, ValueError):
+        fits = False
+    if not fits:
+        raise InputError("its confusion matrix and weight norms are not of its classes")
     return Compared(
         title=title,
-        known=steps[0]["known"],
-        novel_per_step=tuple(entry["novel"] for entry in steps),
-        confusion=metrics.from_sparse_rows(steps[-1]["confusion"]),
-        weight_norms=np.array(steps[-1]["weight_norms"]),
+        known=sizes[0],
+        novel_per_step=sizes[1:],
+        confusion=metrics.from_sparse_rows(rows),
+        weight_norms=np.array(norms),
     )
 
 

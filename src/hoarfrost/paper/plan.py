@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from hoarfrost import store
 from hoarfrost.config import DECIDED, Config, from_json, override, parse_setting
 from hoarfrost.errors import InputError
-from hoarfrost.forms import METRICS
+from hoarfrost.forms import METRICS, misfit_of_steps
 from hoarfrost.launch import end_with_parent
 from hoarfrost.methods import get_method
 from hoarfrost.recipes import get_recipe
@@ -89,7 +89,7 @@ class Planned:
         except (InputError, OSError):
             return None
         decided = {name: getattr(found, name) for name in DECIDED}
-        if replace(self.config(), **decided) != found or len(content["steps"]) != self.split.count("-"):
+        if replace(self.config(), **decided) != found or content["split"] != self.split or misfit_of_steps(content):
             return None
         return content
 

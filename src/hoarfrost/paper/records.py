@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from hoarfrost import store
-from hoarfrost.config import DECIDED, filled, to_json
+from hoarfrost.config import DECIDED, Config, filled, from_json, to_json
 from hoarfrost.errors import InputError
-from hoarfrost.forms import RESULT
+from hoarfrost.forms import RESULT, misfit_of_steps
 from hoarfrost.methods import METHODS
 from hoarfrost.reading import misfit
 from hoarfrost.recipes import RECIPES, get_recipe
@@ -94,7 +94,7 @@ def collect(run: Path, to: Path, name: str | None = None) -> Path:
         to = to / "paper" if metrics.get("variant") == "paper" else to
     new, count, path = Result(name, content), 1, to / f"{name}.json"
     while path.exists():
-        there = Result(name, store.read_json(path, "folder of results"))
+        there = Result(name, checked(store.read_json(path, "folder of results"), path))
         if there.content == content:
             return path
         if (there.settings, there.content["seed"]) != (new.settings, content["seed"]):
@@ -107,8 +107,11 @@ def collect(run: Path, to: Path, name: str | None = None) -> Path:
 
 def checked(content: dict[str, Any], place: Path) -> dict[str, Any]:
     """The content of a result, if that is what it is."""
-    if problem := misfit(content, RESULT):
-        raise InputError(f"{place} does not hold a run's results ({problem}): remove it")
+    problem = misfit(content, RESULT) or misfit_of_steps(content)
+    try:
+        from_json(Config, {} if problem else content["config"]["learner"])
+    except InputError as error:
+        raise InputError(f"{place} does not hold a run's results ({problem or error}): remove it") from None
     return content
 
 

@@ -397,7 +397,9 @@ class Learner:
         scores = whole(joint)
         if np.isnan(scores).any() or np.isposinf(scores).any():
             place = f" in {self._loaded[1]}" if self._loaded is not None and self._loaded[0] is network else ""
-            raise InputError(f"the model{place} gives scores that are no numbers: restore it from a copy, or learn it again")
+            raise InputError(
+                f"the model{place} gives scores that are no numbers: restore it from a copy, or learn it again"
+            )
         return Outputs(
             joint=of_classes(scores),
             novel=tuple(whole(parts) for parts in zip(*novel, strict=True)),
