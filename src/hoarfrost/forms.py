@@ -60,9 +60,9 @@ RESULT: Form = {
     "versions": {"torch": str},
     "commit": (str, type(None)),
     "seconds": {"stage_one": float, "discovery": [float]},
-    "stage_one?": SCORE,
+    "stage_one": SCORE,
     "trained?": TRAINED,
-    "steps": [{f"{key}?": STEP[key] for key in ("joint", "new_by_step_joint", "new_by_step_novel")}],
+    "steps": [{key: STEP[key] for key in ("joint", "new_by_step_joint", "new_by_step_novel")}],
     "config": {"learner": dict},
 }
 """a kept result: what the pages show of a run"""

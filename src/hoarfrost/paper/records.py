@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -94,7 +94,7 @@ def collect(run: Path, to: Path, name: str | None = None) -> Path:
         to = to / "paper" if metrics.get("variant") == "paper" else to
     new, count, path = Result(name, content), 1, to / f"{name}.json"
     while path.exists():
-        there = Result(name, store.read_json(path, "folder of results"))
+        there = Result(name, checked(store.read_json(path, "folder of results"), path))
         if there.content == content:
             return path
         if (there.settings, there.content["seed"]) != (new.settings, content["seed"]):
@@ -107,9 +107,18 @@ def collect(run: Path, to: Path, name: str | None = None) -> Path:
 
 def checked(content: dict[str, Any], place: Path) -> dict[str, Any]:
     """The content of a result, if that is what it is."""
-    if problem := misfit(content, RESULT):
+    problem = misfit(content, RESULT)
+    if not problem and not _has_all_steps(content["steps"]):
+        problem = "steps are missing"
+    if problem:
         raise InputError(f"{place} does not hold a run's results ({problem}): remove it")
     return content
+
+
+def _has_all_steps(steps: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether there are any, and each scores the new classes of those before it too."""
+    keys = ("new_by_step_joint", "new_by_step_novel")
+    return bool(steps) and all(len(step[key]) == count for count, step in enumerate(steps, 1) for key in keys)
 
 
 def read_results(folder: Path) -> list[Result]:
