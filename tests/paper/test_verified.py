@@ -44,7 +44,7 @@ def run(
     config = {"learner": {"seed": seed, "method": {"name": method}}}
     where = {"dataset": dataset, "split": split, "method": method, "seed": seed}
     rest: dict[str, Any] = {"hardware": "a machine", "versions": {"torch": "2.0"}, "commit": None, "stage_one": 90.0}
-    rest["seconds"] = {"stage_one": 1.0, "discovery": [1.0] * len(steps)}
+    rest["seconds"] = {"stage_one": 0.0, "discovery": [0.0] * len(steps)}  # too quick to count
     return Result(f"{dataset}-{method}-{seed}", {**where, **rest, "steps": steps, "config": config})
 
 

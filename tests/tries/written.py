@@ -256,7 +256,7 @@ def tensors(random: Random, place: Callable[[Words], None]) -> Try:
         f"{command[0]}, {path}: {what}",
         blamed=(folder, path.name, *ANSWERS),
         refused=refused,
-        may_leave=("new",) if folder == "shelf" else (),  # with a stage one that was taken, --resume may go on
+        may_leave=("new/",) if folder == "shelf" else (),  # with a stage one that was taken, --resume may go on
     )
 
 
