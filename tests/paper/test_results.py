@@ -230,6 +230,8 @@ def test_a_second_run_of_the_same_settings_and_seed_is_kept_beside_the_first(tmp
         {**kept(0, old=1.0), "versions": {}},
         {**kept(0, old=1.0), "seconds": {}},
         {**kept(0, old=1.0), "trained": [[]]},
+        {**kept(0, old=1.0), "steps": []},
+        {**kept(0, old=1.0), "steps": [{**kept(0, old=1.0)["steps"][0], "new_by_step_novel": []}]},
     ],
 )
 def test_what_is_no_result_is_refused(
@@ -313,3 +315,18 @@ def test_results_from_before_a_setting_was_there_have_its_default(tmp_path: Path
     write(tmp_path, "a", older)
     write(tmp_path, "b", newer)
     assert "| cifar10 5-5, frost | 0, 1 | 92.0 ± 0.0 | 71.0 ± 1.4 |" in make_page(tmp_path)
+
+
+def test_what_is_kept_is_looked_at_before_it_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = kept(0, old=1.0)
+    for file, part in (("config", content.pop("config")), ("metrics", content)):
+        write(tmp_path / "run", file, part)
+    write(tmp_path / "results", "cifar10-5-5-frost-seed0", {"format": 1})
+    assert main(["keep", str(tmp_path / "run"), "--to", str(tmp_path / "results")]) == 2
+    assert "cifar10-5-5-frost-seed0.json does not hold a run's results" in capsys.readouterr().err
+
+
+def test_a_page_has_no_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "results", "a", {**kept(0, old=1.0), "commit": "x\x1b[2J"})
+    assert main(["page", "--results", str(tmp_path / "results")]) == 0
+    assert "`x\\x1b[2J`" in capsys.readouterr().out

@@ -33,7 +33,7 @@ class Try:
     main: Callable[[Words], object] | None = None
     """what is called; the command line where it is None"""
     may_leave: Words = ()
-    """folders that a refused command may have made"""
+    """folders that a refused command may have made; with a slash behind them, with all that is in them"""
     expected: bytes | None = None
     """what must be on standard output where the command ends well"""
 
@@ -102,8 +102,9 @@ def _refusal(tried: Try, out: str, err: str, before: dict[str, object], after: d
 
 
 def _is_in(name: str, folders: Words) -> bool:
-    """Whether it is one of the folders, or in the last one of them."""
-    return name in folders or name.startswith(tuple(f"{folder}/" for folder in folders[-1:]))
+    """Whether it is one of the folders, or in one of those with a slash behind them."""
+    within = tuple(folder for folder in folders if folder.endswith("/"))
+    return name in [folder.rstrip("/") for folder in folders] or name.startswith(within)
 
 
 def _result(tried: Try, out: str) -> str:

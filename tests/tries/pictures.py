@@ -51,7 +51,7 @@ def pictures(random: Random) -> Try:
             path.unlink()
     # Images on disk are read by processes of their own, which take a while to begin.
     more = random.choices([(), ("--json",), ("--cache", "kept"), ("--from-disk",)], weights=[16, 3, 1, 1])[0]
-    return Try((*PREDICT, *more), "; ".join(said), blamed=("unsorted",), may_leave=("kept",))
+    return Try((*PREDICT, *more), "; ".join(said), blamed=("unsorted",), may_leave=("kept/",))
 
 
 def _drawn(random: Random, mode: str, side: tuple[int, int]) -> Image.Image:

@@ -120,7 +120,7 @@ def archives(random: Random) -> Try:
 
     arguments = ("run", "--dataset", name, "--data", "data", "--download", "--split", LOOKED_AT, "--out", "made")
     return Try(
-        arguments, f"{name}: {what}", blamed=(name, root, LOOKED_AT), main=fetched, may_leave=("data", f"data/{root}")
+        arguments, f"{name}: {what}", blamed=(name, root, LOOKED_AT), main=fetched, may_leave=("data", f"data/{root}/")
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from itertools import pairwise
 
 from hoarfrost.cli import build_parser, main
 from hoarfrost.cli.follow import Following
@@ -104,7 +105,9 @@ def command_lines(random: Random) -> Try:
     if random.random() < 0.03:
         verb = random.choice(NAMES)
     given = tuple(word for word in (verb, *words) if "\0" not in word)
-    return Try(given, " ".join(map(repr, given))[:300], codes=(0, 2, 130), main=_stopped_at_work)
+    kept = tuple(f"{after}/" for word, after in pairwise(given) if word in ("--cache", "--share"))
+    what = " ".join(map(repr, given))[:300]
+    return Try(given, what, codes=(0, 2, 130), main=_stopped_at_work, may_leave=kept)
 
 
 def settings(random: Random) -> Try:

@@ -252,7 +252,11 @@ def tensors(random: Random, place: Callable[[Words], None]) -> Try:
     more = ("--json",) if random.random() < 0.2 else ()
     folder = pattern.partition("/")[0].removesuffix(".unfinished")
     return Try(
-        (*command, *more), f"{command[0]}, {path}: {what}", blamed=(folder, path.name, *ANSWERS), refused=refused
+        (*command, *more),
+        f"{command[0]}, {path}: {what}",
+        blamed=(folder, path.name, *ANSWERS),
+        refused=refused,
+        may_leave=("new/",) if folder == "shelf" else (),  # with a stage one that was taken, --resume may go on
     )
 
 

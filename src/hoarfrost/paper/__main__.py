@@ -18,7 +18,7 @@ from hoarfrost.paper.pictures import write_all
 from hoarfrost.paper.records import collect, grouped, read_results
 from hoarfrost.paper.text import renewed
 from hoarfrost.paper.verified import BEGIN, make_tables
-from hoarfrost.printing import printable
+from hoarfrost.printing import printable, printable_lines
 
 MADE = {BEGIN: make_tables, HEADLINE: headline}
 """what stands between which marks of a page"""
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         if given.verb != "keep" and not given.results.is_dir():
             raise InputError(f"there is no folder {given.results}: check the path")
         if given.verb == "page":
-            print(make_page(given.results), end="")
+            print(printable_lines(make_page(given.results)), end="")
             return 0
         if given.verb == "figures":
             for path in write_all(grouped(read_results(given.results)), given.to):
