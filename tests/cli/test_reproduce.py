@@ -227,7 +227,7 @@ def test_a_table_in_the_papers_variant_and_with_other_settings(
 def test_two_commands_in_one_folder_share_the_runs_and_both_end_well(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hoarfrost", "reproduce", "tableA3", *SHORT, "--out", str(tmp_path), "--json"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate(timeout=120) for process in both]
+    said = [process.communicate(timeout=400) for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     tables = [json.loads(out) for out, _ in said]
     assert tables[0]["rows"] == tables[1]["rows"]

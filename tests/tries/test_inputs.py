@@ -1,4 +1,4 @@
-"""200 hostile inputs of each kind; ``python -m tests.tries`` tries as many as one likes."""
+"""Hostile inputs of each kind; ``python -m tests.tries`` tries as many as one likes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from .table import tried
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and ends of processes as Linux has them")
 
 
+EACH = 100
+
+
 def test_hostile_inputs() -> None:
-    counts = tried("--inputs", str(200 * len(KINDS)), "--kills", "0")
-    assert counts == dict.fromkeys(KINDS, (200, 0))
+    counts = tried("--inputs", str(EACH * len(KINDS)), "--kills", "0")
+    assert counts == dict.fromkeys(KINDS, (EACH, 0))
