@@ -31,6 +31,7 @@ RELEASED = (
 )
 """CIFAR-100 in the authors' first public scripts of July 2022, with 500 epochs in one step and 400 in each of two"""
 
+LONG_DROPS = "fit.drops=[30,60,90,120,150,180]"
 ONLY_STAGE4 = 'method.frozen=["stem","stage1","stage2","stage3"]'
 TWO = ("cifar100", "80-10-10")
 
@@ -42,7 +43,9 @@ TRIES: dict[str, Planned] = {
         "tries/cifar100-two-as-released", *TWO, settings=(*RELEASED, "discover.epochs=400")
     ),
     "two-step-separate-views": Planned("tries/cifar100-two-separate-views", *TWO, settings=("views=separate",)),
-    "two-step-long-stage-one": Planned("tries/cifar100-two-200-epochs-first", *TWO, settings=("fit.epochs=200",)),
+    "two-step-long-stage-one": Planned(
+        "tries/cifar100-two-200-epochs-first", *TWO, settings=("fit.epochs=200", LONG_DROPS)
+    ),
     "two-step-fp32": Planned("tries/cifar100-two-fp32", *TWO, settings=("precision=fp32",)),
     "ncl-only-stage4": Planned(
         "tries/cifar10-ncl-only-stage4", "cifar10", "5-5", method="ncl", settings=(ONLY_STAGE4,)
