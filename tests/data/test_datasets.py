@@ -459,9 +459,14 @@ class TestDownload:
         self.serve(monkeypatch, "cifar10", archive, site[1])
         refused("cifar-10-batches-py")
 
-        archive.write_bytes(archive.read_bytes()[:100])
-        self.serve(monkeypatch, "cifar10", archive, site[1])
-        refused("could not fetch cifar10")
+        (tmp_path / "numbers").write_text(" ".join(map(str, range(50_000))))  # which are packed, unlike random pixels
+        with tarfile.open(archive, "w:gz") as tar:
+            tar.add(tmp_path / "numbers", "cifar-10-batches-py/numbers")
+        whole = archive.read_bytes()
+        for damaged in (whole[:100], whole[:40_000] + b"\xff" * 100 + whole[40_100:], b"\xfd7zXZ\0" + whole):
+            archive.write_bytes(damaged)
+            self.serve(monkeypatch, "cifar10", archive, site[1])
+            refused("could not fetch cifar10")
 
         archive.unlink()
         refused("404")

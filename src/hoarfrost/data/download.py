@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import lzma
 import shutil
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 
 from hoarfrost.errors import InputError
+
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError)
+"""what unpacking an archive ends with that is damaged, or packed in a way that is not known"""
 
 
 def fetch(name: str, folder: Path, *, url: str, md5: str, archive: str) -> None:
@@ -22,7 +27,7 @@ def fetch(name: str, folder: Path, *, url: str, md5: str, archive: str) -> None:
             unpacked = Path(scratch) / "unpacked"
             unpack(Path(fetched), unpacked)
             (unpacked / folder.name).rename(folder)
-    except (OSError, ValueError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, *DAMAGED) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"could not fetch {name} from {url}: {reason}") from error
 
