@@ -304,9 +304,9 @@ def run(
                 if shelf is not None and found is not None:
                     try:
                         learner = Learner.load(shelf.folder, device, compiled)
+                        learner.reconfigure(config.learner)  # of which all that decides stage one is in its name
                     except InputError:
                         raise shelf.damaged() from None
-                    learner.reconfigure(config.learner)
                     record, log = found
                     if processes.is_first:
                         folder.log.adopt(log)

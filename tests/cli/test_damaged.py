@@ -327,7 +327,13 @@ def test_a_shelf_that_is_damaged(place: Place) -> None:
         (model / "record.json").write_bytes(content)
         place.refused(*FINISHED["run"], "--out", "made", "--share", "shelf", words=(model.name, "damaged", "remove"))
     shutil.copy("record", model / "record.json")
+    log = (model / "log.jsonl").read_bytes()
     (model / "log.jsonl").write_text("5\n")
+    place.refused(*FINISHED["run"], "--out", "made", "--share", "shelf", words=(model.name, "damaged", "remove"))
+    (model / "log.jsonl").write_bytes(log)
+    content = json.loads((model / "model.json").read_text())
+    content["config"]["backbone"] = "resnet18"
+    (model / "model.json").write_text(json.dumps(content))
     place.refused(*FINISHED["run"], "--out", "made", "--share", "shelf", words=(model.name, "damaged", "remove"))
 
 
