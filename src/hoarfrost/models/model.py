@@ -31,7 +31,9 @@ FILES = frozenset(
 def class_table(content: Mapping[str, Any]) -> ClassTable:
     """Of the content of ``model.json``; an earlier version had names alone."""
     if "classes" in content:
-        return ClassTable.from_json(content["classes"])
+        table = ClassTable.from_json(content["classes"])
+        require(list(table.names) == content["class_names"], "class_names do not fit its table of classes")
+        return table
     return ClassTable.of_steps(content["class_names"], [content["heads"]["known"], *content["heads"]["novel"]])
 
 
