@@ -12,7 +12,7 @@ from .table import tried
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and ends of processes as Linux has them")
 
 
-EACH = 100
+EACH = 50
 
 
 def test_hostile_inputs() -> None:
