@@ -232,7 +232,7 @@ def carry_out(
                 del running[run]
                 if code == 0:
                     made.add(run.stage_one)
-                elif code == 2 and store.AT_WORK in last_line(log_of(folder, run)):  # another command was a little quicker
+                elif code == 2 and store.AT_WORK in last_line(log_of(folder, run)):  # another command was quicker
                     waiting.append(run)
                     elsewhere.add(run)
                     said(run, "is being carried out by another command")
