@@ -41,10 +41,14 @@ def learned() -> dict[str, Any]:
     import torch
 
     from hoarfrost import Learner, build_scenario
-    from hoarfrost.config import override
     from hoarfrost.data.datasets import load_dataset
     from hoarfrost.methods import METHODS
     from hoarfrost.recipes import get_recipe
+
+    try:
+        from hoarfrost.settings import override
+    except ImportError:  # its earlier place
+        from hoarfrost.config import override  # type: ignore[attr-defined, no-redef]
 
     torch.set_num_threads(1)
     train, test = load_dataset("digits", Path())

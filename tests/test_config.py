@@ -7,12 +7,13 @@ from typing import ClassVar
 
 import pytest
 
-from hoarfrost.config import Config, Schedule, filled, from_json, override, parse_setting, to_json
+from hoarfrost.config import Config, Schedule
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
 from hoarfrost.errors import InputError
 from hoarfrost.losses.terms import Clustering, FeatureDistillation, Pairwise, Replay
 from hoarfrost.methods import METHODS
 from hoarfrost.recipes import RECIPES, VARIANTS, get_recipe
+from hoarfrost.settings import filled, from_json, override, parse_setting, to_json
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

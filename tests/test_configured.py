@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 
 from hoarfrost import Learner
-from hoarfrost import config as configuration
-from hoarfrost.config import Config, Method, from_json, override, to_json
+from hoarfrost import settings as configuration
+from hoarfrost.config import Config, Method
 from hoarfrost.data.augment import Crop
 from hoarfrost.data.images import container_memory
 from hoarfrost.errors import InputError
 from hoarfrost.losses.terms import Consistency, CrossEntropy, LossInputs, Pairwise, SelfTraining, Term
 from hoarfrost.methods import FROST, METHODS
 from hoarfrost.recipes import RECIPES
+from hoarfrost.settings import from_json, override, to_json
 from hoarfrost.training.observers import Entry, Observer
 
 from .conftest import TINY

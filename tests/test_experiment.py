@@ -19,7 +19,6 @@ import torch
 from safetensors.torch import load_file
 
 from hoarfrost import store
-from hoarfrost.config import override
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
 from hoarfrost.experiment import RunConfig, run
@@ -28,6 +27,7 @@ from hoarfrost.metrics import from_sparse_rows
 from hoarfrost.models.network import Network
 from hoarfrost.recipes import RECIPES
 from hoarfrost.scenario import build_scenario
+from hoarfrost.settings import override
 from hoarfrost.training.learner import Learner
 from hoarfrost.training.observers import Entry, Observer
 from hoarfrost.training.resolve import channel_statistics

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from hoarfrost.losses.terms import Replay
-from hoarfrost.memory import ClassStatistics, Rehearsal, Tally
+from hoarfrost.models.statistics import ClassStatistics, Tally
+from hoarfrost.training.rehearsal import Rehearsal
 
 CPU = torch.device("cpu")
 EMPTY, SINGLE = 2, 3

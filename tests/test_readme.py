@@ -67,7 +67,8 @@ def test_the_guide_to_a_method_of_ones_own_works() -> None:
     assert "seed=0)" in code
     code = code.replace("seed=0)", f'seed=0, device="cpu", settings={settings})')
     code += """
-from hoarfrost.config import Config, from_json, to_json
+from hoarfrost.config import Config
+from hoarfrost.settings import from_json, to_json
 assert from_json(Config, to_json(learner.config)) == learner.config
 print(*(term.kind for term in learner.config.method.active))
 """

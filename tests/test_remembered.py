@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hoarfrost.losses.functional import sharpened
+from hoarfrost.losses.memory import Ensemble, LabelledQueue, Queue, Targets, memories, to_mix
 from hoarfrost.losses.terms import (
     ClusterConsistency,
     Clustering,
@@ -18,7 +19,8 @@ from hoarfrost.losses.terms import (
     Pairwise,
     Replay,
 )
-from hoarfrost.memory import ClassStatistics, Ensemble, LabelledQueue, Queue, Rehearsal, Targets, memories, to_mix
+from hoarfrost.models.statistics import ClassStatistics
+from hoarfrost.training.rehearsal import Rehearsal
 
 IMAGES, NOVEL = 7, 3
 

@@ -17,9 +17,9 @@ from hoarfrost.config import Config, Schedule
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import Normaliser
 from hoarfrost.errors import InputError
-from hoarfrost.memory import ClassStatistics
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow, placed
+from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.learner import Learner
 from hoarfrost.training.objective import Objective, choose_trained, discovery_objective
 from hoarfrost.training.observers import Entry, Observer

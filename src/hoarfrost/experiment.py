@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hoarfrost import evaluation, metrics, provenance, store
-from hoarfrost.config import Config, to_json
+from hoarfrost.config import Config
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import check_enough
 from hoarfrost.errors import InputError
@@ -28,6 +28,7 @@ from hoarfrost.forms import DISCOVERY_RECORD, METRICS, STAGE_ONE_RECORD, is_assi
 from hoarfrost.models.network import Network
 from hoarfrost.report.gather import report_data, write_report
 from hoarfrost.scenario import Scenario, Step, Truth, build_scenario
+from hoarfrost.settings import to_json
 from hoarfrost.training.learner import Learner, check_novel
 from hoarfrost.training.observers import Entry, LogFile, Observer, Observers
 from hoarfrost.training.resolve import resolve

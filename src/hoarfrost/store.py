@@ -115,7 +115,7 @@ ADDED = {"variant": "code"}
 
 def check_same(folder: Path, content: Mapping[str, Any]) -> None:
     """Refuses to go on in a folder whose ``config.json`` says something else, and names what."""
-    from hoarfrost.config import filled
+    from hoarfrost.settings import filled
 
     before = read_json(folder / "config.json", "folder to resume")
     check_format(before, folder)

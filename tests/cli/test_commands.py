@@ -229,11 +229,11 @@ def test_a_short_run_on_real_files(
     data = os.environ.get("HOARFROST_DATA")
     if data is None:
         pytest.skip("HOARFROST_DATA does not name a folder with cifar-10-batches-py and cifar-100-python")
-    from hoarfrost.config import override
     from hoarfrost.data.datasets import load_dataset
     from hoarfrost.experiment import RunConfig, run
     from hoarfrost.methods import FROST
     from hoarfrost.recipes import RECIPES
+    from hoarfrost.settings import override
 
     train, test = load_dataset(dataset, Path(data))
     assert (len(train), len(test), train.shape) == (50_000, 10_000, (32, 32, 3))

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from hoarfrost.cli import main
-from hoarfrost.config import Config, to_json
+from hoarfrost.config import Config
 from hoarfrost.methods import METHODS
 from hoarfrost.paper.plan import JOBS_ON_GPU, MEMORY_OF_A_RUN
 from hoarfrost.recipes import RECIPES
+from hoarfrost.settings import to_json
 
 
 def short(name: str) -> Config:

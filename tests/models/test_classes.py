@@ -11,8 +11,8 @@ import torch
 
 from hoarfrost import Learner
 from hoarfrost.errors import InputError
-from hoarfrost.memory import ClassStatistics
 from hoarfrost.models.classes import ClassTable
+from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.scenario import Scenario
 
 from ..conftest import TINY

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hoarfrost.config import to_json
 from hoarfrost.paper.estimate import AROUND, Estimate
 from hoarfrost.paper.plan import Planned
+from hoarfrost.settings import to_json
 
 from .finished import finished_metrics
 

@@ -16,7 +16,6 @@ from matplotlib.text import Text
 from PIL import Image
 
 from hoarfrost import metrics
-from hoarfrost.config import override
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
 from hoarfrost.experiment import RunConfig, run
@@ -28,6 +27,7 @@ from hoarfrost.paper.records import grouped, read_results
 from hoarfrost.paper.tables import TABLES
 from hoarfrost.paper.verified import make_tables
 from hoarfrost.recipes import RECIPES
+from hoarfrost.settings import override
 
 from ..conftest import TINY
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from hoarfrost.config import Config, to_json
+from hoarfrost.config import Config
 from hoarfrost.methods import METHODS
 from hoarfrost.paper.plan import Job, Planned, carry_out, launch_here, sharing_gpu, shortened, usual_jobs
 from hoarfrost.recipes import RECIPES
+from hoarfrost.settings import to_json
 from hoarfrost.training import runtime
 
 from .finished import finished_metrics

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from hoarfrost.config import to_json
 from hoarfrost.methods import get_method
 from hoarfrost.paper.__main__ import main
 from hoarfrost.paper.page import make_page
 from hoarfrost.paper.records import published, published_row, read_results
 from hoarfrost.recipes import get_recipe
+from hoarfrost.settings import to_json
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,14 +13,15 @@ from hoarfrost.config import Schedule
 from hoarfrost.data.augment import Crop
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser
-from hoarfrost.memory import ClassStatistics
 from hoarfrost.methods import METHODS
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow, placed
+from hoarfrost.models.statistics import ClassStatistics
+from hoarfrost.training.capture import Capture
 from hoarfrost.training.loop import build_optimizer
 from hoarfrost.training.objective import Objective, choose_trained, discovery_objective
 from hoarfrost.training.runtime import Runtime
-from hoarfrost.training.step import Capture, Stepper
+from hoarfrost.training.step import Stepper
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 

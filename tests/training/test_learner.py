@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 from sklearn.base import clone
 
 from hoarfrost import InputError, Learner
-from hoarfrost.config import override
 from hoarfrost.data.images import ImageSet
 from hoarfrost.losses.terms import Consistency, CrossEntropy, Pairwise
 from hoarfrost.methods import FROST, METHODS
+from hoarfrost.settings import override
 from hoarfrost.training.resolve import channel_statistics, resolve
 
 TINY: dict[str, Any] = {"fit.epochs": 2, "fit.drops": [], "discover.epochs": 2, "discover.drops": []}

@@ -16,11 +16,12 @@ from hoarfrost.losses.terms import (
     SelfTraining,
     Term,
 )
-from hoarfrost.memory import ClassStatistics, Rehearsal
 from hoarfrost.methods import METHODS
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow
+from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.objective import Objective, choose_trained
+from hoarfrost.training.rehearsal import Rehearsal
 
 FROST: tuple[Term, ...] = (
     Pairwise(weight=1.0, top_k=3),

@@ -18,15 +18,16 @@ from torch._inductor.compile_fx import compile_fx
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser
-from hoarfrost.memory import ClassStatistics
 from hoarfrost.methods import METHODS
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow
+from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.compiling import compiled
 from hoarfrost.training.loop import build_optimizer, set_learning_rate
 from hoarfrost.training.objective import Objective, choose_trained, discovery_objective
+from hoarfrost.training.rounding import Rounded, descend
 from hoarfrost.training.runtime import COMPILE_FROM, Runtime
-from hoarfrost.training.step import Pass, Rounded, Stepper, descend
+from hoarfrost.training.step import Pass, Stepper
 
 CPU = torch.device("cpu")
 IMAGES = 20

@@ -13,9 +13,10 @@ from pathlib import Path
 from PIL import Image
 
 from hoarfrost.cli import main
-from hoarfrost.config import Config, from_json, to_json
+from hoarfrost.config import Config
 from hoarfrost.paper.records import collect
 from hoarfrost.paper.tables import get_table, planned
+from hoarfrost.settings import from_json, to_json
 
 from ..cli.place import save_digits
 from ..data.test_datasets import write_cifar10, write_cifar100, write_tiny_imagenet

@@ -36,8 +36,8 @@ def main(args: argparse.Namespace) -> int:
 
     from hoarfrost import store
     from hoarfrost.cli.follow import Following
-    from hoarfrost.config import to_json
     from hoarfrost.report.gather import discovery_report, write_report
+    from hoarfrost.settings import to_json
     from hoarfrost.training import work
     from hoarfrost.training.learner import Learner, check_novel
     from hoarfrost.training.observers import LogFile, Observers

@@ -37,10 +37,10 @@ def main(args: argparse.Namespace) -> int:
 
     from hoarfrost import store
     from hoarfrost.cli.follow import Following
-    from hoarfrost.config import to_json
     from hoarfrost.data.datasets import read_images
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
+    from hoarfrost.settings import to_json
     from hoarfrost.training import work
     from hoarfrost.training.learner import Learner
     from hoarfrost.training.observers import LogFile, Observers

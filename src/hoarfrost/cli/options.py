@@ -119,8 +119,8 @@ def configured(
     """The configuration with the command line's changes."""
     from dataclasses import replace
 
-    from hoarfrost.config import override, parse_setting
     from hoarfrost.models.backbones import get_shape
+    from hoarfrost.settings import override, parse_setting
 
     if getattr(args, "backbone", "auto") != "auto":
         get_shape(args.backbone)

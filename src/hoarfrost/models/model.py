@@ -12,14 +12,15 @@ from torch import Tensor
 
 import hoarfrost
 from hoarfrost import plugins, store
-from hoarfrost.config import DECIDED, Config, Missing, from_json, to_json
+from hoarfrost.config import DECIDED, Config
 from hoarfrost.errors import InputError, out_of_memory, require
 from hoarfrost.forms import MODEL
-from hoarfrost.memory import ClassStatistics
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.network import Network, grow
+from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.reading import misfit
+from hoarfrost.settings import Missing, from_json, to_json
 
 FILES = frozenset(
     {"model.json", "weights.safetensors", "prototypes.safetensors", "config.json", "log.jsonl", "report.html"}

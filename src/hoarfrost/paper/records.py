@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from hoarfrost import store
-from hoarfrost.config import DECIDED, Config, filled, from_json, to_json
+from hoarfrost.config import DECIDED, Config
 from hoarfrost.errors import InputError
 from hoarfrost.forms import RESULT, misfit_of_steps
 from hoarfrost.methods import METHODS
 from hoarfrost.reading import misfit
 from hoarfrost.recipes import RECIPES, get_recipe
+from hoarfrost.settings import filled, from_json, to_json
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from hoarfrost.config import DECIDED, Config, Method, Schedule, override
+from hoarfrost.config import DECIDED, Config, Method, Schedule
 from hoarfrost.data.arrays import as_images, encode_labels
 from hoarfrost.data.augment import Augment
 from hoarfrost.data.cache import AUTO, Keep
@@ -21,15 +21,16 @@ from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser, plain_batches
 from hoarfrost.errors import InputError, unknown
-from hoarfrost.memory import ClassStatistics, Tally
 from hoarfrost.methods import get_method
 from hoarfrost.models.backbones import build_backbone, get_shape
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network, grow, placed, set_nearest
+from hoarfrost.models.statistics import ClassStatistics, Tally
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import derive, seeded
+from hoarfrost.settings import override
 from hoarfrost.training.forecast import warn_of_too_much
 from hoarfrost.training.loop import Checkpoint, diverged, train
 from hoarfrost.training.objective import Objective, choose_trained, discovery_objective

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from hoarfrost.losses.memory import Memory, memories, to_mix
 from hoarfrost.losses.terms import LossInputs, Replay, Term
-from hoarfrost.memory import ClassStatistics, Memory, Rehearsal, memories, to_mix
 from hoarfrost.models.network import Network
+from hoarfrost.models.statistics import ClassStatistics
+from hoarfrost.training.rehearsal import Rehearsal
 
 Replayed = tuple[Tensor, Tensor]
 """features (R + more, D) of remembered classes, and the class ids (R,) of the first"""

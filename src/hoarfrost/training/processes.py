@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from hoarfrost.data.sources import WHOLE, Share
 from hoarfrost.errors import InputError
 from hoarfrost.launch import Launched, end_with_parent
-from hoarfrost.memory import Tally
+from hoarfrost.models.statistics import Tally
 
 T = TypeVar("T")
 

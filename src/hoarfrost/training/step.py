@@ -11,13 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from hoarfrost.data.sources import ImageSource, Picked
-from hoarfrost.models.backbones import Conv
+from hoarfrost.training.capture import Capture
 from hoarfrost.training.compiling import compiled, compiling_quietly, gc_paused
 from hoarfrost.training.objective import Objective, Outcome, Replayed
+from hoarfrost.training.rounding import Rounded
 from hoarfrost.training.runtime import Runtime
-
-WARM_UP = 3
-"""steps before the capture: libraries choose their algorithms and allocate their memory in them"""
 
 OPTIONS = {"combo_kernels": True, "pattern_matcher": False}
 """of the compiler in stage one: one kernel for several little ones, by which it is some percent faster; no search for
@@ -119,135 +117,3 @@ class Stepper:
             self._rounded.step(self.optimizer)
         self.objective.note(picked[0], noticed)
         self.sums += statistics
-
-
-class Rounded:
-    """The weights of the convolutions in half precision, rounded all at once after each step.
-
-    Autocast would round each by itself, and its gradient back: some forty kernels that hardly have anything to do. The
-    numbers are the same.
-    """
-
-    def __init__(self, objective: Objective, dtype: torch.dtype) -> None:
-        layers = [layer for layer in objective.modules() if isinstance(layer, Conv)]
-        self.layers = [
-            (layer, layer.weight.detach().to(dtype).requires_grad_(layer.weight.requires_grad)) for layer in layers
-        ]
-        trained = [(layer.weight, copy) for layer, copy in self.layers if copy.requires_grad]
-        self.weights, self.copies = [weight for weight, _ in trained], [copy for _, copy in trained]
-        self.descend: Callable[..., None] | None = None
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Within the block the layers compute with them."""
-        for layer, copy in self.layers:
-            layer.rounded = copy
-        try:
-            yield
-        finally:
-            for layer, _ in self.layers:
-                layer.rounded = None
-
-    def compile(self) -> None:
-        """From now on the compiler sees their part of a step as one, and need not read or write a number twice."""
-        self.descend = compiled(descend)
-
-    @torch.no_grad()
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """A step of all weights, also of those that have no copy; the copies anew."""
-        both = zip(self.weights, self.copies, strict=True)
-        reached = [(weight, copy, copy.grad) for weight, copy in both if copy.grad is not None]
-        weights, copies, gradients = ([parts[k] for parts in reached] for k in range(3))
-        for copy in copies:
-            copy.grad = None
-        if self.descend is not None:
-            group = optimizer.param_groups[0]
-            settings = {key: group[key] for key in ("lr", "momentum", "weight_decay", "nesterov")}
-            self.descend(weights, copies, gradients, momenta_of(weights, optimizer), **settings)
-            optimizer.step()  # it leaves out what has no gradient
-            return
-        widened = [torch.empty_like(weight) for weight in weights]
-        torch._foreach_copy_(widened, gradients)
-        for weight, gradient in zip(weights, widened, strict=True):
-            weight.grad = gradient
-        optimizer.step()
-        torch._foreach_copy_(copies, weights)
-
-
-def descend(
-    weights: list[Tensor],
-    copies: list[Tensor],
-    gradients: list[Tensor],
-    momenta: list[Tensor],
-    *,
-    lr: Tensor | float,
-    momentum: float,
-    weight_decay: float,
-    nesterov: bool,
-) -> None:
-    """A step of PyTorch's SGD, from gradients in half precision; the copies become the rounded weights."""
-    steps = [torch.empty_like(weight) for weight in weights]
-    torch._foreach_copy_(steps, gradients)
-    torch._foreach_add_(steps, weights, alpha=weight_decay)
-    if momentum:
-        torch._foreach_mul_(momenta, momentum)
-        torch._foreach_add_(momenta, steps)
-        steps = list(torch._foreach_add(steps, momenta, alpha=momentum)) if nesterov else momenta
-    torch._foreach_sub_(weights, torch._foreach_mul(steps, lr))
-    torch._foreach_copy_(copies, weights)
-
-
-def momenta_of(weights: list[Tensor], optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """Where SGD keeps their momentum, from before its first step on; none where it has none."""
-    if not optimizer.param_groups[0]["momentum"]:
-        return []
-    for weight in weights:
-        if "momentum_buffer" not in optimizer.state[weight]:
-            optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
-    return [optimizer.state[weight]["momentum_buffer"] for weight in weights]
-
-
-class Capture:
-    """A CUDA graph of a step: the first steps run as they are, then one is captured and replayed from there on."""
-
-    def __init__(self, generator: torch.Generator) -> None:
-        self.generator = generator
-        self.warm_up = WARM_UP
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.inputs: Picked | None = None
-
-    def __call__(self, step: Callable[[Picked], None], picked: Picked) -> None:
-        """A step on the picked images; always the same ``step``, which is not kept, as it may hold this."""
-        if self.inputs is None:
-            copies = {id(part): part.clone() for part in picked}  # one where indices are the pick themselves
-            self.inputs = tuple(copies[id(part)] for part in picked)
-        for place, part in {id(place): (place, part) for place, part in zip(self.inputs, picked, strict=True)}.values():
-            place.copy_(part, non_blocking=True)
-        if self.warm_up:
-            self.warm_up -= 1
-            self._aside(step, self.inputs)
-            return
-        if self.graph is None:
-            self.graph = self._captured(step, self.inputs)
-        self.graph.replay()
-
-    def _aside(self, step: Callable[[Picked], None], picked: Picked) -> None:
-        """On a stream of its own, as captures need it."""
-        current, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(current)
-        try:
-            with torch.cuda.stream(side):
-                step(picked)
-        finally:
-            current.wait_stream(side)
-
-    def _captured(self, step: Callable[[Picked], None], inputs: Picked) -> torch.cuda.CUDAGraph:
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.generator)
-        current, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        # Threads that read images ahead use the device too, and are no part of this.
-        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-            step(inputs)
-        # On its stream the capture set the generator's numbers back; the first replay sets them anew, after that.
-        current.wait_stream(side)
-        return graph

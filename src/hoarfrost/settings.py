@@ -1,0 +1,224 @@
+"""A configuration as JSON and as dotted settings; unknown keys are errors.
+
+``--set method.terms.replay.per_class=5`` on the command line and ``config.json`` in a run folder use the same keys.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from hoarfrost import plugins
+from hoarfrost.config import Config
+from hoarfrost.errors import InputError, require, unknown
+from hoarfrost.losses.terms import Term
+
+T = TypeVar("T")
+
+VERSION = 1
+"""of configurations in JSON; it grows where a key is renamed or means something else"""
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+"""for each earlier version, what makes the next one of it"""
+
+
+def migrated(content: dict[str, Any]) -> dict[str, Any]:
+    """A configuration as it was written, by this version or an earlier one, with the keys of this one."""
+    content = dict(content)
+    version = content.pop("version", 1)
+    require(
+        isinstance(version, int) and 1 <= version <= VERSION,
+        f"the configuration has version {version}; this hoarfrost reads 1 to {VERSION}: update hoarfrost",
+    )
+    for number in range(version, VERSION):
+        content = MIGRATIONS[number](content)
+    return content
+
+
+def to_json(value: Any) -> Any:
+    """Dataclasses, tuples and plain values for ``json``; a tuple of terms is an object keyed by their kinds.
+
+    What is not compared is not written.
+    """
+    if dataclasses.is_dataclass(value):
+        content = {"version": VERSION} if isinstance(value, Config) else {}
+        content |= {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare}
+        kind = getattr(value, "kind", None)
+        return content if kind is None else {"kind": kind, **content}
+    if isinstance(value, tuple):
+        if value and all(isinstance(item, Term) for item in value):
+            return {item.kind: {k: v for k, v in to_json(item).items() if k != "kind"} for item in value}
+        return [to_json(item) for item in value]
+    return value
+
+
+def from_json(expected: type[T], content: Any, where: str = "") -> T:
+    """The inverse of ``to_json``. Missing keys take their defaults; unknown ones and wrong types are errors."""
+    return typing.cast(T, _decode(expected, content, where))
+
+
+class Missing(InputError):
+    """A configuration names something that no installed package brings."""
+
+
+def filled(content: Any) -> Any:
+    """A configuration in JSON with the defaults of what was not there yet when it was written."""
+    try:
+        return to_json(from_json(Config, content))
+    except InputError:
+        return content
+
+
+def override(config: Config, changes: Mapping[str, Any]) -> Config:
+    """A copy of the configuration with dotted keys changed: ``{"discover.epochs": 3}``.
+
+    With the epochs of a stage its drops and ramps are stretched, but for those that are changed too.
+    """
+    if "version" in changes:
+        raise InputError("version is that of the file's format: leave it as it is")
+    for key in ("method", "method.name", "method.supervised", "method.labelled_images"):
+        if key in changes:
+            raise InputError(f"{key} belongs to the preset: choose another one with --method")
+    if any(key.startswith("method.course") for key in changes):
+        raise InputError("method.course has been applied already: change discover, as in discover.learning_rate=0.05")
+    if _is_count(changes.get("fit.epochs")):
+        config = config.with_fit_epochs(changes["fit.epochs"])
+    if _is_count(changes.get("discover.epochs")):
+        config = config.with_discover_epochs(changes["discover.epochs"])
+    content = to_json(config)
+    # Another kind has other keys: it comes first, with the defaults of these.
+    for key in sorted(changes, key=lambda key: key.split(".")[-1] != "kind"):
+        *path, last = key.split(".")
+        place = content
+        for depth, name in enumerate(path):
+            place = _descend(place, name, ".".join(path[:depth]))
+        _descend(place, last, ".".join(path))
+        if last == "kind":
+            place.clear()
+        place[last] = changes[key]
+        if last == "kind":
+            content = to_json(from_json(Config, content))
+    return from_json(Config, content)
+
+
+def _is_count(value: object) -> bool:
+    """Whether it is a number of epochs; what is not is refused where it is decoded."""
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """``key=value`` as written on a command line; the value is JSON where it can be, and text where not.
+
+    >>> parse_setting("discover.epochs=3"), parse_setting("views=separate")
+    (('discover.epochs', 3), ('views', 'separate'))
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InputError(f"'{text}' is not of the form key=value")
+    try:
+        return key, json.loads(value)
+    except (ValueError, RecursionError):  # also what Python does not read: thousands of digits, or of brackets
+        return key, value
+
+
+def _descend(place: Any, name: str, where: str) -> Any:
+    if not isinstance(place, dict):
+        raise InputError(f"config key '{where}' has nothing below it")
+    if name not in place:
+        raise unknown("config key", f"{where}.{name}" if where else name, _beneath(place, where))
+    return place[name]
+
+
+def _shown(content: Any) -> str:
+    return json.dumps(content, default=repr)
+
+
+def _beneath(place: Mapping[str, Any], where: str) -> list[str]:
+    return [f"{where}.{key}" if where else key for key in place]
+
+
+def _decode(expected: Any, content: Any, where: str) -> Any:
+    if isinstance(content, np.generic):
+        content = content.item()
+    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
+    if origin is Literal:
+        if content not in arguments:
+            raise unknown(where, str(content), [str(choice) for choice in arguments])
+        return content
+    if origin in (types.UnionType, typing.Union):
+        if content is None and types.NoneType in arguments:
+            return None
+        (inner,) = (argument for argument in arguments if argument is not types.NoneType)
+        return _decode(inner, content, where)
+    if origin is tuple:
+        return _decode_tuple(arguments, content, where)
+    if dataclasses.is_dataclass(expected):
+        return _decode_dataclass(expected, content, where)
+    if isinstance(content, int) and abs(content) >= 2**63:
+        raise InputError(f"{where} must be a smaller number")
+    if expected is float and isinstance(content, int) and not isinstance(content, bool):
+        return float(content)
+    if isinstance(content, float) and not math.isfinite(content):
+        raise InputError(f"{where} must be a number, not {content}")
+    if not isinstance(content, expected) or (isinstance(content, bool) and expected is not bool):
+        raise InputError(f"{where} must be of type {expected.__name__}, not {_shown(content)}")
+    return content
+
+
+def _decode_tuple(arguments: tuple[Any, ...], content: Any, where: str) -> tuple[Any, ...]:
+    inner = arguments[0]
+    if inner is Term and isinstance(content, dict):
+        for kind, rest in content.items():
+            require(isinstance(rest, dict), f"{where}.{kind} must be an object, not {_shown(rest)}")
+        content = [{"kind": kind, **rest} for kind, rest in content.items()]
+    if not isinstance(content, list | tuple):
+        raise InputError(f"{where} must be a list, not {_shown(content)}")
+    if arguments[-1] is not Ellipsis and len(content) != len(arguments):
+        raise InputError(f"{where} must have {len(arguments)} values, not {len(content)}")
+    return tuple(_decode(inner, item, f"{where}[{index}]") for index, item in enumerate(content))
+
+
+def _and_derived(kind: Any) -> Iterator[Any]:
+    """A class, what derives from it, and what derives from that."""
+    yield kind
+    for derived in kind.__subclasses__():
+        yield from _and_derived(derived)
+
+
+def _kinds(expected: Any) -> dict[str, Any]:
+    """What a kind of something may be called, and its class."""
+    return {kind.kind: kind for kind in _and_derived(expected) if "kind" in vars(kind)}
+
+
+def _decode_dataclass(expected: Any, content: Any, where: str) -> Any:
+    if not isinstance(content, dict):
+        raise InputError(f"{where or expected.__name__} must be an object, not {_shown(content)}")
+    content = migrated(content) if expected is Config else dict(content)
+    if hasattr(expected, "kind") or expected is Term:
+        kind, kinds = str(content.pop("kind", "")), _kinds(expected)
+        if kind not in kinds and expected is Term:
+            plugins.load_all(plugins.METHODS)  # another package may bring it
+            kinds = _kinds(expected)
+        if kind not in kinds:
+            raise Missing(str(unknown(f"kind in {where}", kind, kinds)))
+        expected = kinds[kind]
+    hints = typing.get_type_hints(expected)
+    names = [f.name for f in dataclasses.fields(expected)]
+    for key in content:
+        if key not in names:
+            raise unknown("config key", f"{where}.{key}" if where else key, _beneath(dict.fromkeys(names), where))
+    missing = [
+        f.name
+        for f in dataclasses.fields(expected)
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING and f.name not in content
+    ]
+    if missing:
+        raise InputError(f"config key '{where + '.' if where else ''}{missing[0]}' is missing")
+    return expected(**{k: _decode(hints[k], v, f"{where}.{k}" if where else k) for k, v in content.items()})
