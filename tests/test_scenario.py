@@ -91,7 +91,7 @@ class TestSteps:
         scenario = build_scenario(TRAIN, TEST, split=SPLIT)
         assert len(scenario) == len(scenario.truths) == 3
         assert [step.index for step in scenario] == [0, 1, 2]
-        assert [step.known for step in scenario] == [0, 3, 5]
+        assert [step.seen_classes for step in scenario] == [0, 3, 5]
         assert [step.novel for step in scenario] == list(SIZES)
         assert [len(step.images) for step in scenario] == [15, 10, 5]
 
@@ -108,7 +108,7 @@ class TestSteps:
     def test_images_are_of_their_classes_alone(self, order: Order, seed: int) -> None:
         scenario = build_scenario(TRAIN, TEST, split=SPLIT, order=order, seed=seed)
         for step in scenario:
-            own = scenario.class_names[step.known : step.known + step.novel]
+            own = scenario.class_names[step.seen_classes : step.seen_classes + step.novel]
             assert sorted(true_names(step.images)) == sorted(name for name in own for _ in range(5))
 
     def test_every_image_comes_once(self) -> None:

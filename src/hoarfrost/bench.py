@@ -18,10 +18,10 @@ from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import Normaliser
 from hoarfrost.errors import InputError
 from hoarfrost.models.backbones import build_backbone
-from hoarfrost.models.network import Network, grow, placed
+from hoarfrost.models.network import Network, grow, to_channels_last
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.learner import Learner
-from hoarfrost.training.objective import Objective, choose_trained, discovery_objective
+from hoarfrost.training.objective import Objective, choose_trained, discovery_objective, make_heads, sizes_of
 from hoarfrost.training.observers import Entry, Observer
 from hoarfrost.training.resolve import resolve
 from hoarfrost.training.runtime import Compile, Runtime, resolve_device
@@ -89,7 +89,7 @@ class BareLoop(Clock):
             torch.from_numpy(images.labels).to(device),
         )
         network = Network(build_backbone(config.backbone, images.shape[2]), len(images.class_names))
-        self.network = placed(network, device)
+        self.network = to_channels_last(network, device)
         schedule = config.fit
         self.optimizer = torch.optim.SGD(
             self.network.parameters(),
@@ -242,20 +242,21 @@ def stage_flop(config: Config, load: Load, *, size: int, stage: int) -> float:
     terms = method.active if stage else method.stage_one
     terms = tuple(term for term in terms if term.kind != "replay")  # a head on features: nothing beside the rest
     student = grow(teacher, load.novel) if stage else teacher
+    make_heads(student, terms, sizes_of(student, 2))
     choose_trained(student, frozen=method.frozen if stage else (), terms=terms)
     if stage:
-        means = torch.zeros(load.known, teacher.backbone.features)
+        means = torch.zeros(load.known, teacher.backbone.width)
         statistics = ClassStatistics(means, means, torch.zeros(load.known, dtype=torch.long))
         start = torch.full((2, load.novel), 1 / load.novel)
         teacher.requires_grad_(False)
         objective = discovery_objective(
-            student, teacher, statistics, terms, images=2, labelled=2, device=cpu, start=start
+            student, teacher, statistics, terms, images=2, labelled=2, device=cpu, clusters=start
         )
     else:
         objective = Objective(student, terms=terms)
     objective.set_epoch(0)
     objective.train()
-    images = torch.rand(2 * objective.views, channels, size, size)
+    images = torch.rand(2 * len(objective.views), channels, size, size)
     with FlopCounterMode(display=False) as counter:
         replayed = objective.draw(torch.Generator())
         new = 1 if objective.mixes else 2  # where labelled images are mixed in, one of the two is labelled

@@ -137,6 +137,11 @@ class Method:
     """for a recipe, which applies it: a configuration has it in ``discover``, and neither keeps nor compares this"""
     start: Literal["random", "k-means"] = "random"
     """how a step's novel head begins"""
+    decides: Literal["trained", "unmoved", "average"] = "trained"
+    """which network stays after a discovery: the one that was trained; the one before, to which the trained one is a
+    copy to discover with and to throw away; or one half-way between both"""
+    weight_average: float = 0.0
+    """of the weights in a discovery, a moving average with this decay is what is trained in the end; 0 for none"""
     supervised: bool = False
     """an upper bound: every step learns all classes so far anew, from labels"""
     labelled_images: bool = False
@@ -152,14 +157,14 @@ class Method:
         for term in self.active:
             name, needs = f"method.terms.{term.kind}", term.needs
             require(
-                "targets" not in needs or (by_clusters and self.design.novel == "centres"),
+                "k-means start" not in needs or (by_clusters and self.design.novel == "centres"),
                 f"{name} needs method.start=k-means and method.design.novel=centres",
             )
             require(
                 "labelled images" not in needs or self.labelled_images,
                 f"{name} needs labelled images, and those are gone: --method ncl-labelled sees them again",
             )
-            require("auxiliary" not in needs or self.design.residual, f"{name} needs method.design.residual=true")
+            require("auxiliary" not in term.heads or self.design.residual, f"{name} needs method.design.residual=true")
             require(
                 "replay" not in needs or replays,
                 f"{name} asks for features of labelled classes (hard_negatives), and those are gone: do without, or let"
@@ -168,6 +173,11 @@ class Method:
         require(not (by_clusters and joint), "method.start=k-means needs a novel head: set method.design.novel=linear")
         require(
             not joint or self.design.readout == "joint", "method.design.novel=joint needs method.design.readout=joint"
+        )
+        require(0 <= self.weight_average < 1, f"weight_average must be from 0 to below 1, not {self.weight_average}")
+        require(
+            self.decides == "trained" or self.design.readout == "means",
+            f"method.decides={self.decides} needs a readout from class statistics: set method.design.readout=means",
         )
         require(any(term.weight for term in self.stage_one), "method.stage_one needs a term with a weight above 0")
         for name in ("terms", "stage_one"):

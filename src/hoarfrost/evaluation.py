@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost import metrics
-from hoarfrost.data.cache import AUTO, Keep
+from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
 from hoarfrost.scenario import Step, Truth
-from hoarfrost.training.learner import Learner, Outputs, best
+from hoarfrost.training.inference import Outputs, best
+from hoarfrost.training.learner import Learner
 
 Ids = NDArray[np.int64]
 
@@ -34,7 +35,7 @@ def rounded(value: float) -> float | None:
 
 def match_step(novel_logits: NDArray[np.float32], truth: Truth, step: Step) -> Ids:
     """The clusters of a step's classes, from its novel head on its unlabelled training images: ``(novel,)``."""
-    return metrics.match_clusters(best(novel_logits), truth.train_labels - step.known, step.novel)
+    return metrics.match_clusters(best(novel_logits), truth.train_labels - step.seen_classes, step.novel)
 
 
 @dataclass(frozen=True)
@@ -76,21 +77,21 @@ def score_step(outputs: Outputs, true: Ids, assignment: Assignment) -> dict[str,
     # For the original protocol all classes before this step are old, those of earlier discoveries by their clusters.
     by_cluster = metrics.relabel(true, assignment.known, whole)
     original = metrics.original_rt_scores(
-        outputs.joint[:, :known].argmax(axis=1), outputs.novel[-1].argmax(axis=1), predicted, by_cluster, known
+        outputs.scores[:, :known].argmax(axis=1), outputs.novel_scores[-1].argmax(axis=1), predicted, by_cluster, known
     )
     # ResTune's code matches old classes and predictions too, on the test images.
     old = by_cluster < known
-    old_matched = metrics.clustering_accuracy(outputs.joint[old, :known].argmax(axis=1), by_cluster[old], known)
+    old_matched = metrics.clustering_accuracy(outputs.scores[old, :known].argmax(axis=1), by_cluster[old], known)
     # Deviation: the joint head alone decides. The public code's evaluator takes the joint and the novel head side by
     # side: where the novel head wins it counts an error, for which any wrong id will do.
-    beside = np.concatenate([outputs.joint, outputs.novel[-1]], axis=1).argmax(axis=1)
-    classes = outputs.joint.shape[1]
+    beside = np.concatenate([outputs.scores, outputs.novel_scores[-1]], axis=1).argmax(axis=1)
+    classes = outputs.scores.shape[1]
     beside = np.where(beside < classes, beside, (by_cluster + 1) % classes)
 
     def scored(ids: Ids) -> dict[str, float | None]:
         return percentages(metrics.class_incd_scores(ids, true, assignment.known, whole))
 
-    calibrated = outputs.calibrated
+    calibrated = outputs.side_by_side
     return {
         "index": len(sizes),
         "known": known,
@@ -108,7 +109,7 @@ def score_step(outputs: Outputs, true: Ids, assignment: Assignment) -> dict[str,
 def novel_head_accuracies(outputs: Outputs, true: Ids, assignment: Assignment) -> list[float]:
     """The paper's New-x-N: each novel head on the test images of its own classes, with a matching of its own."""
     accuracies, first = [], assignment.known
-    for logits, size in zip(outputs.novel, assignment.novel_per_step, strict=True):
+    for logits, size in zip(outputs.novel_scores, assignment.novel_per_step, strict=True):
         own = (true >= first) & (true < first + size)
         accuracies.append(metrics.clustering_accuracy(logits[own].argmax(axis=1), true[own] - first, size))
         first += size
@@ -127,13 +128,14 @@ def confident_images(probabilities: NDArray[np.floating], classes: Sequence[int]
     return {c: order[predicted[order] == c][:count] for c in classes}
 
 
-def score_folder(learner: Learner, folder: Path, match: Path | None, keep: Keep = AUTO) -> dict[str, Any]:
+def score_folder(learner: Learner, folder: Path, match: Path | None, keep: ImageStorage = AUTO) -> dict[str, Any]:
     """Scores of a model on a labelled folder; classes that had no labels in stage one are the new ones.
 
     A folder does not say in which step a class was discovered, so that all steps are matched at once: with the novel
     head after one discovery, with the joint head's discovered classes after several.
     """
-    names = learner.class_names[: learner.known]
+    labelled = learner.labelled_classes
+    names = learner.class_names[:labelled]
     size, channels = learner.config.image_size, learner.channels
     tested = read_images(folder, labelled=True, size=size, channels=channels, keep=keep, least_classes=1)
     matched = tested
@@ -153,24 +155,29 @@ def score_folder(learner: Learner, folder: Path, match: Path | None, keep: Keep 
     assignment, original = np.zeros(0, dtype=np.int64), None
     if discovered:
         on = _ids_by_name(matched, ids)
-        among = on >= learner.known
-        clusters = discovered_clusters(learner.outputs(matched) if match is not None else outputs, learner.known)
-        assignment = metrics.match_clusters(clusters[among], on[among] - learner.known, discovered)
-        heads = outputs.joint[:, : learner.known].argmax(axis=1), discovered_clusters(outputs, learner.known)
-        original = percentages(metrics.original_rt_scores(*heads, predicted, true, learner.known))
+        among = on >= labelled
+        clusters = discovered_clusters(
+            learner.outputs(matched) if match is not None else outputs, learner.labelled_classes
+        )
+        assignment = metrics.match_clusters(clusters[among], on[among] - labelled, discovered)
+        heads = (
+            outputs.scores[:, :labelled].argmax(axis=1),
+            discovered_clusters(outputs, labelled),
+        )
+        original = percentages(metrics.original_rt_scores(*heads, predicted, true, labelled))
     return {
         "images": len(tested),
-        "known": learner.known,
+        "known": labelled,
         "novel": discovered,
         "matched_on": str(match or folder) if discovered else None,
-        "joint": percentages(metrics.class_incd_scores(predicted, true, learner.known, assignment)),
+        "joint": percentages(metrics.class_incd_scores(predicted, true, labelled, assignment)),
         "original_rt": original,
     }
 
 
 def discovered_clusters(outputs: Outputs, known: int) -> Ids:
     """For each image the discovered class that suits best, counted over all steps."""
-    logits = outputs.novel[0] if len(outputs.novel) == 1 else outputs.joint[:, known:]
+    logits = outputs.novel_scores[0] if len(outputs.novel_scores) == 1 else outputs.scores[:, known:]
     return best(logits)
 
 

@@ -346,7 +346,7 @@ def matched(learner: Learner, step: Step, truth: Truth, network: Network | None 
     """Which clusters a discovery's classes are; who learned from labels has found them in their order."""
     if step.images.labels is not None:
         return np.arange(step.novel)
-    return evaluation.match_step(learner.outputs(step.images, network).novel[-1], truth, step)
+    return evaluation.match_step(learner.outputs(step.images, network).novel_scores[-1], truth, step)
 
 
 def score(learner: Learner, scenario: Scenario, step: Step, assignment: evaluation.Assignment) -> Record:

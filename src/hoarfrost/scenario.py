@@ -25,7 +25,7 @@ class Step:
     index: int
     images: ImageSet
     """with labels in step 0, without any from step 1 on, but for an upper bound"""
-    known: int
+    seen_classes: int
     """classes before this step"""
     novel: int
     """classes that this step brings"""

@@ -17,7 +17,7 @@ from PIL import Image
 
 from hoarfrost.data import images as images_module
 from hoarfrost.data.arrays import fit_to
-from hoarfrost.data.cache import Keep
+from hoarfrost.data.cache import ImageStorage
 from hoarfrost.data.datasets import load_dataset, read_images, read_npz
 from hoarfrost.data.images import ImageFiles, decode
 from hoarfrost.errors import InputError
@@ -162,7 +162,7 @@ class TestImages:
 
     def test_a_pipe_in_the_place_of_an_image(self, tmp_path: Path) -> None:
         save_folder(tmp_path / "images")
-        images = read_images(tmp_path / "images", labelled=True, keep=Keep(on_disk=True))
+        images = read_images(tmp_path / "images", labelled=True, keep=ImageStorage(on_disk=True))
         (tmp_path / "images" / "a" / "2.bmp").unlink()
         os.mkfifo(tmp_path / "images" / "a" / "2.bmp")
         with in_time(), pytest.raises(InputError, match=r"2\.bmp"):
@@ -181,17 +181,17 @@ class TestImages:
     @pytest.mark.parametrize("unseen", [False, True])
     def test_an_image_that_changes_while_it_is_in_use(self, tmp_path: Path, unseen: bool) -> None:
         save_folder(tmp_path)
-        images = read_images(tmp_path, labelled=True, keep=Keep(on_disk=True))
+        images = read_images(tmp_path, labelled=True, keep=ImageStorage(on_disk=True))
         assert isinstance(images.images, ImageFiles)
         images.pixels(slice(None))
         (swap_unseen if unseen else save)(tmp_path / "b" / "3.bmp", 99)
         images.take([0, 1, 2]).fitted(16).pixels(slice(None))
         with pytest.raises(InputError, match=r"b/3\.bmp has changed since it was first read: start again"):
             images.take(slice(4, 8)).fitted(16).pixels(slice(None))
-        read_images(tmp_path, labelled=True, keep=Keep(on_disk=True)).pixels(slice(None))
+        read_images(tmp_path, labelled=True, keep=ImageStorage(on_disk=True)).pixels(slice(None))
 
     def test_decoded_images_are_those_of_the_files_even_where_size_and_time_are_unchanged(self, tmp_path: Path) -> None:
-        folder, keep = save_folder(tmp_path / "images"), Keep(cache=tmp_path / "cache")
+        folder, keep = save_folder(tmp_path / "images"), ImageStorage(cache=tmp_path / "cache")
         before = read_images(folder, labelled=True, keep=keep).digest()
         swap_unseen(folder / "b" / "3.bmp", 99)
         after = read_images(folder, labelled=True, keep=keep).digest()

@@ -20,7 +20,7 @@ from PIL import Image
 
 from hoarfrost.data import images as images_module
 from hoarfrost.data.arrays import fit_to
-from hoarfrost.data.cache import DecodedFile, Keep, cached, keep_decoded
+from hoarfrost.data.cache import DecodedFile, ImageStorage, cached, keep_decoded
 from hoarfrost.data.datasets import read_images
 from hoarfrost.data.folder import read_folder
 from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk, decode
@@ -289,7 +289,7 @@ def test_a_folder_with_a_cache_is_decoded_once(
     monkeypatch.setattr(images_module, "decode", counting)
 
     def read() -> ImageSet:
-        return read_images(source, labelled=True, keep=Keep(cache=cache))
+        return read_images(source, labelled=True, keep=ImageStorage(cache=cache))
 
     first = read()
     assert isinstance(first.images, DecodedFile)
@@ -310,11 +310,11 @@ def test_a_folder_with_a_cache_is_decoded_once(
 def test_a_note_of_broken_files_that_is_damaged_is_made_again(source: Path, cache: Path, note: str) -> None:
     path = source / "a" / "00.png"
     path.write_bytes(path.read_bytes()[:-200])
-    expected = read_images(source, labelled=True, keep=Keep(cache=cache)).digest()
+    expected = read_images(source, labelled=True, keep=ImageStorage(cache=cache)).digest()
     (kept,) = cache.glob("*.broken")
     content = kept.read_bytes()
     kept.write_text(note)
-    assert read_images(source, labelled=True, keep=Keep(cache=cache)).digest() == expected
+    assert read_images(source, labelled=True, keep=ImageStorage(cache=cache)).digest() == expected
     assert kept.read_bytes() == content
 
 
@@ -328,7 +328,7 @@ def test_a_broken_file_that_decided_the_size(tmp_path: Path, cache: Path) -> Non
         path = tmp_path / "source" / "ab"[number % 2] / f"{number}.png"
         path.write_bytes(path.read_bytes()[:-200])
     plain = read_images(tmp_path / "source", labelled=True)
-    decoded = read_images(tmp_path / "source", labelled=True, keep=Keep(cache=cache))
+    decoded = read_images(tmp_path / "source", labelled=True, keep=ImageStorage(cache=cache))
     assert plain.shape == (16, 16, 3)
     assert decoded.digest() == plain.digest()
 
@@ -341,5 +341,5 @@ def test_a_folder_of_broken_files_is_refused_with_a_cache_too(tmp_path: Path, ca
     with pytest.raises(InputError) as plain:
         read_images(tmp_path / "source", labelled=True)
     with pytest.raises(InputError) as kept:
-        read_images(tmp_path / "source", labelled=True, keep=Keep(cache=cache))
+        read_images(tmp_path / "source", labelled=True, keep=ImageStorage(cache=cache))
     assert str(kept.value) == str(plain.value)

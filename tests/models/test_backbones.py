@@ -57,7 +57,7 @@ class TestResNet18:
 
     def test_layers(self) -> None:
         backbone = build_backbone("resnet18", 3)
-        assert backbone.features == 512
+        assert backbone.width == 512
         convolutions = [layer for layer in backbone.modules() if isinstance(layer, nn.Conv2d)]
         assert len(convolutions) == 1 + 4 * 2 * 2
         assert {layer.kernel_size for layer in convolutions} == {(3, 3)}
@@ -85,7 +85,7 @@ class TestEvery:
         backbone = build_backbone(name, 1).eval()
         with torch.no_grad():
             features = backbone(random_images(1, 1, height, width))
-        assert features.shape == (1, backbone.features)
+        assert features.shape == (1, backbone.width)
         assert torch.isfinite(features).all()
 
     @pytest.mark.parametrize("name", BACKBONES)
@@ -93,7 +93,7 @@ class TestEvery:
     def test_features_are_never_negative(self, name: str, channels: int) -> None:
         backbone = build_backbone(name, channels).train()
         features = backbone(random_images(4, channels, 16, 16))
-        assert features.shape == (4, backbone.features)
+        assert features.shape == (4, backbone.width)
         assert features.min() >= 0
         assert features.max() > 0
 

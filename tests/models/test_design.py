@@ -76,7 +76,7 @@ def test_the_probabilities_of_centres_are_students_t_of_the_distances() -> None:
 
 def test_a_residual_branch_stands_beside_the_last_stage() -> None:
     network = network_of(Design(novel="centres", residual=True, readout="probabilities"), 3, 2)
-    size, shared = network.backbone.features, network.backbone.trunk(images())
+    size, shared = network.backbone.width, network.backbone.trunk(images())
     features = network(images())
     assert features.shape == (5, 3 * size) == (5, network.width)
     basic = network.backbone(images())

@@ -29,12 +29,12 @@ def same_state(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 class TestNetwork:
     def test_before_any_discovery(self) -> None:
         network = small_network(classes=4)
-        assert (network.classes, network.known, network.novel_per_step) == (4, 4, ())
+        assert (network.classes, network.labelled_classes, network.novel_per_step) == (4, 4, ())
 
     def test_forward_gives_features_for_the_heads(self) -> None:
         network = small_network(classes=4).eval()
         features = network(torch.ones(2, 1, 16, 16))
-        assert features.shape == (2, network.backbone.features)
+        assert features.shape == (2, network.backbone.width)
         assert network.joint(features).shape == (2, 4)
 
     def test_the_seed_decides_the_initialisation(self) -> None:
@@ -86,7 +86,7 @@ class TestGrow:
 
     def test_old_logits_are_unchanged(self) -> None:
         network = small_network(classes=4)
-        features = torch.rand(5, network.backbone.features, generator=torch.Generator().manual_seed(0))
+        features = torch.rand(5, network.backbone.width, generator=torch.Generator().manual_seed(0))
         torch.testing.assert_close(grow(network, 3).joint(features)[:, :4], network.joint(features))
 
     def test_three_steps(self) -> None:
@@ -94,7 +94,7 @@ class TestGrow:
         for novel in (3, 1, 2):
             networks.append(grow(networks[-1], novel))
         assert [network.classes for network in networks] == [4, 7, 8, 10]
-        assert [network.known for network in networks] == [4, 4, 4, 4]
+        assert [network.labelled_classes for network in networks] == [4, 4, 4, 4]
         assert [network.novel_per_step for network in networks] == [(), (3,), (3, 1), (3, 1, 2)]
         for before, after in pairwise(networks):
             assert torch.equal(after.joint.weight[: before.classes], before.joint.weight)

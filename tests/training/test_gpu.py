@@ -15,7 +15,7 @@ from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser
 from hoarfrost.methods import METHODS
 from hoarfrost.models.backbones import build_backbone
-from hoarfrost.models.network import Network, grow, placed
+from hoarfrost.models.network import Network, grow, to_channels_last
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.capture import Capture
 from hoarfrost.training.loop import build_optimizer
@@ -45,12 +45,12 @@ def pictures(count: int, seed: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 def objective_of(stage: Stage, device: torch.device) -> Objective:
     torch.manual_seed(0)
     method = METHODS["frost" if stage == "fit" else stage]
-    teacher = placed(Network(build_backbone("resnet18", 3), 4, method.design), device)
+    teacher = to_channels_last(Network(build_backbone("resnet18", 3), 4, method.design), device)
     if stage == "fit":
         choose_trained(teacher, frozen=(), terms=method.stage_one)
         return Objective(teacher, terms=method.stage_one).to(device)
     teacher.requires_grad_(False)
-    student = placed(grow(teacher, 3), device)
+    student = to_channels_last(grow(teacher, 3), device)
     choose_trained(student, frozen=method.frozen, terms=method.active)
     return discovery_objective(
         student,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hoarfrost.cli import main
-from hoarfrost.data.cache import Keep
+from hoarfrost.data.cache import ImageStorage
 from hoarfrost.data.datasets import read_images
 from hoarfrost.errors import InputError
 from hoarfrost.paper.__main__ import main as paper_main
@@ -315,7 +315,7 @@ def caches(random: Random) -> Try:
 def _looked_at(_: Words) -> int:
     """Reads the images as ``predict`` does, and says which they are: much quicker, as no processes are begun."""
     try:
-        print(read_images(Path("unsorted"), labelled=False, keep=Keep(cache=Path("cache"))).digest())
+        print(read_images(Path("unsorted"), labelled=False, keep=ImageStorage(cache=Path("cache"))).digest())
     except InputError as error:
         print(f"hoarfrost: {error}", file=sys.stderr)
         return 2

@@ -12,7 +12,7 @@ from hoarfrost.printing import printable_json, printable_lines
 
 if TYPE_CHECKING:
     from hoarfrost.config import Config
-    from hoarfrost.data.cache import Keep
+    from hoarfrost.data.cache import ImageStorage
 
 CLASS_ORDERS = ("natural", "seeded")
 
@@ -65,11 +65,11 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def keeping(args: argparse.Namespace) -> Keep:
+def keeping(args: argparse.Namespace) -> ImageStorage:
     """What ``add_reading``'s options mean."""
-    from hoarfrost.data.cache import Keep
+    from hoarfrost.data.cache import ImageStorage
 
-    return Keep(True if getattr(args, "from_disk", False) else None, getattr(args, "cache", None))
+    return ImageStorage(True if getattr(args, "from_disk", False) else None, getattr(args, "cache", None))
 
 
 def add_learning(parser: argparse.ArgumentParser, *, seed: int | None = 0) -> None:

@@ -52,7 +52,7 @@ def main(args: argparse.Namespace) -> int:
     for index, class_id in enumerate(probabilities.argmax(axis=1).tolist()):
         path = str(index) if images.paths is None else str(Path(args.images) / images.paths[index])
         probability = round(float(probabilities[index, class_id]), 6)
-        kind = "old" if class_id < learner.known else "new"
+        kind = "old" if class_id < learner.labelled_classes else "new"
         rows.append({"path": path, "class": learner.class_names[class_id], "probability": probability, "kind": kind})
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, ["path", "class", "probability", "kind"], lineterminator="\n")

@@ -31,6 +31,8 @@ class Augment:
     """No change: the base of the augmentations."""
 
     kind: ClassVar[str] = "none"
+    drawn: ClassVar[int] = 0
+    """how many tensors of random numbers ``draw`` gives"""
 
     def __post_init__(self) -> None:
         for name in ("pad", "rotate", "shift", "scale", "flip"):
@@ -58,6 +60,7 @@ class Crop(Augment):
     """A shift by whole pixels and a mirror image: the padded random crop of the paper's CIFAR runs."""
 
     kind: ClassVar[str] = "crop"
+    drawn: ClassVar[int] = 2
     pad: int = 4
     border: Border = "zero"
     flip: float = 0.5
@@ -90,6 +93,7 @@ class Affine(Augment):
     """Rotation, shift and scale, bilinear; a mirror image only on request, since it may be another class."""
 
     kind: ClassVar[str] = "affine"
+    drawn: ClassVar[int] = 1
     rotate: float = 0.25
     """largest angle, in radians"""
     shift: float = 0.15
@@ -120,6 +124,7 @@ class ResizedCrop(Augment):
     """A random part of the image, resized to the whole, and a mirror image (the paper's Tiny-ImageNet runs)."""
 
     kind: ClassVar[str] = "resized-crop"
+    drawn: ClassVar[int] = 1
     area: tuple[float, float] = (0.5, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5

@@ -33,7 +33,7 @@ PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Keep:
+class ImageStorage:
     """Where decoded images are kept.
 
     on_disk: whether they stay on disk until they are used; None: where they would take more than half of the memory.
@@ -49,7 +49,7 @@ class Keep:
             return True
         return too_large(images) if self.on_disk is None else self.on_disk
 
-    def placed(self, images: ImageSet) -> ImageSet:
+    def to_channels_last(self, images: ImageSet) -> ImageSet:
         """The same images where they are to be kept."""
         if not isinstance(images.images, OnDisk):
             return images
@@ -60,7 +60,7 @@ class Keep:
         return replace(images, images=images.images.noted()) if isinstance(images.images, ImageFiles) else images
 
 
-AUTO = Keep()
+AUTO = ImageStorage()
 """in memory, where there is room"""
 
 

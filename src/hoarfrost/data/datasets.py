@@ -14,7 +14,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from hoarfrost.data.arrays import Ids, Pixels, as_images, encode_labels
-from hoarfrost.data.cache import AUTO, Keep
+from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.download import fetch
 from hoarfrost.data.folder import looking_into, read_folder
 from hoarfrost.data.images import ImageFiles, ImageSet, free_memory
@@ -47,7 +47,7 @@ class Dataset:
     embedded: comes with a library, so that there is no folder to read.
     """
 
-    reader: Callable[[Path, int | None, Keep], Split]
+    reader: Callable[[Path, int | None, ImageStorage], Split]
     marker: str = ""
     url: str = ""
     md5: str = ""
@@ -56,7 +56,7 @@ class Dataset:
 
 
 def load_dataset(
-    name: str, data: str | Path | None, *, download: bool = False, size: int | None = None, keep: Keep = AUTO
+    name: str, data: str | Path | None, *, download: bool = False, size: int | None = None, keep: ImageStorage = AUTO
 ) -> Split:
     """Training and test set of the data set `name`, both labelled.
 
@@ -100,7 +100,7 @@ def read_images(
     labelled: bool,
     size: int | None = None,
     channels: int | None = None,
-    keep: Keep = AUTO,
+    keep: ImageStorage = AUTO,
     least_classes: int = 2,
 ) -> ImageSet:
     """The images in a folder or a `.npz` file, with labels if `labelled`, which name so many classes at least.
@@ -124,7 +124,7 @@ def read_images(
             cache=keep.cache,
             least_classes=least_classes,
         )
-        return keep.placed(given)
+        return keep.to_channels_last(given)
     if path.suffix != ".npz":
         raise InputError(f"{path} is neither a folder of images nor a .npz file")
     images = read_npz(path, least_classes=least_classes if labelled else 1)
@@ -147,7 +147,7 @@ def _quarter_split(images: ImageSet) -> Split:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _read_digits(_: Path, size: int | None, _keep: Keep) -> Split:
+def _read_digits(_: Path, size: int | None, _keep: ImageStorage) -> Split:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -156,7 +156,7 @@ def _read_digits(_: Path, size: int | None, _keep: Keep) -> Split:
     return _quarter_split(ImageSet(images, digits.target.astype(np.int64), names).fitted(size))
 
 
-def _read_cifar10(folder: Path, size: int | None, _keep: Keep) -> Split:
+def _read_cifar10(folder: Path, size: int | None, _keep: ImageStorage) -> Split:
     names = _class_names(folder / "batches.meta", "label_names")
     batches = [_read_cifar(folder / f"data_batch_{i}", "labels", names) for i in range(1, 6)]
     images = np.concatenate([cast(Pixels, batch.images) for batch in batches])
@@ -165,7 +165,7 @@ def _read_cifar10(folder: Path, size: int | None, _keep: Keep) -> Split:
     return ImageSet(images, labels, names).fitted(size), test.fitted(size)
 
 
-def _read_cifar100(folder: Path, size: int | None, _keep: Keep) -> Split:
+def _read_cifar100(folder: Path, size: int | None, _keep: ImageStorage) -> Split:
     names = _class_names(folder / "meta", "fine_label_names")
     train, test = (_read_cifar(folder / part, "fine_labels", names) for part in ("train", "test"))
     return train.fitted(size), test.fitted(size)
@@ -202,7 +202,7 @@ def _entries(path: Path, *keys: str) -> list[object]:
     return [cast(dict[str, object], content)[key] for key in keys]
 
 
-def _read_tiny_imagenet(folder: Path, size: int | None, keep: Keep) -> Split:
+def _read_tiny_imagenet(folder: Path, size: int | None, keep: ImageStorage) -> Split:
     """Classes are the sorted WordNet ids. The official test set has no labels, so `val/` is the test set."""
     names = _wordnet_ids(folder)
     ids = {name: i for i, name in enumerate(names)}
@@ -249,9 +249,9 @@ def _list_jpegs(folder: Path) -> list[Path]:
     return paths
 
 
-def _decoded(files: list[tuple[Path, int]], names: tuple[str, ...], size: int | None, keep: Keep) -> ImageSet:
+def _decoded(files: list[tuple[Path, int]], names: tuple[str, ...], size: int | None, keep: ImageStorage) -> ImageSet:
     images = ImageFiles(tuple(path for path, _ in files), size=64 if size is None else size, channels=3)
-    return keep.placed(ImageSet(images, np.array([label for _, label in files], dtype=np.int64), names))
+    return keep.to_channels_last(ImageSet(images, np.array([label for _, label in files], dtype=np.int64), names))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def _decoded(files: list[tuple[Path, int]], names: tuple[str, ...], size: int | 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _read_own(source: Path, size: int | None, keep: Keep) -> Split:
+def _read_own(source: Path, size: int | None, keep: ImageStorage) -> Split:
     """`train/` with `test/` or `val/`, a folder of class folders, or a `.npz` file."""
     test_folder = next((source / name for name in ("test", "val") if (source / name).is_dir()), None)
     if test_folder is not None and (source / "train").is_dir():
@@ -274,7 +274,7 @@ def _read_own(source: Path, size: int | None, keep: Keep) -> Split:
     return _quarter_split(images)
 
 
-def _read_train_and_test(train_folder: Path, test_folder: Path, size: int | None, keep: Keep) -> Split:
+def _read_train_and_test(train_folder: Path, test_folder: Path, size: int | None, keep: ImageStorage) -> Split:
     train = read_images(train_folder, labelled=True, size=size, keep=keep)
     side, _, channels = train.shape
     test = read_images(test_folder, labelled=True, size=side, channels=channels, keep=keep)

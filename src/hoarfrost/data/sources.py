@@ -7,8 +7,9 @@ function of both.
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -195,15 +196,15 @@ class ImageSource:
     """Shuffled batches of one size.
 
     Every image comes at least once an epoch: the last batch is filled up from the first. Images that are ``mixed_in``,
-    with labels, come in an order of their own, in every batch as many as keep the proportion of the two.
+    with labels, come in an order of their own, in every batch as many as keep the proportion of the two. ``views`` says
+    how each view of an image is changed.
     """
 
     def __init__(
         self,
         images: ImageSet,
         *,
-        augment: Augment,
-        views: int,
+        views: Sequence[Augment],
         batch_size: int,
         normaliser: Normaliser,
         device: torch.device,
@@ -213,7 +214,8 @@ class ImageSource:
         self.store = place_pixels(images.images, device)
         labels = images.labels
         self.labels = None if labels is None else torch.from_numpy(labels.astype(np.int64)).to(device)
-        self.augment, self.views, self.normaliser, self.device = augment, views, normaliser, device
+        self.views, self.normaliser, self.device = tuple(views), normaliser, device
+        self.groups = [(augment, len(list(alike))) for augment, alike in itertools.groupby(self.views)]
         self.batch_size = min(batch_size, len(images))
         check_enough(len(images), share.processes)
         self.batch_size -= self.batch_size % share.processes
@@ -224,7 +226,6 @@ class ImageSource:
             each = self.batch_size * len(mixed_in) / len(images) / share.processes
             self.mixed_in = ImageSource(
                 mixed_in,
-                augment=augment,
                 views=views,
                 batch_size=max(1, round(each)) * share.processes,
                 normaliser=normaliser,
@@ -253,9 +254,12 @@ class ImageSource:
 
         Every process draws those of the whole batch, so that the images do not depend on how many processes there are.
         """
-        drawn = self.augment.draw(self.views * self.batch_size, generator)
-        if self.share.processes > 1:
-            drawn = tuple(torch.cat([self.share.of(view) for view in numbers.chunk(self.views)]) for numbers in drawn)
+        drawn: tuple[Tensor, ...] = ()
+        for augment, views in self.groups:
+            numbers = augment.draw(views * self.batch_size, generator)
+            if self.share.processes > 1:
+                numbers = tuple(torch.cat([self.share.of(view) for view in part.chunk(views)]) for part in numbers)
+            drawn += numbers
         return drawn if self.mixed_in is None else (*drawn, *self.mixed_in.draw(generator))
 
     def batch(self, picked: Picked, drawn: tuple[Tensor, ...]) -> Batch:
@@ -263,14 +267,20 @@ class ImageSource:
         if self.mixed_in is not None:
             half = len(drawn) // 2
             own, other = self._batch(picked[:2], drawn[:half]), self.mixed_in.batch(picked[2:], drawn[half:])
-            views = zip(own.images.chunk(self.views), other.images.chunk(self.views), strict=True)
+            count = len(self.views)
+            views = zip(own.images.chunk(count), other.images.chunk(count), strict=True)
             return Batch(torch.cat([part for view in views for part in view]), other.labels)
         return self._batch(picked, drawn)
 
     def _batch(self, picked: Picked, drawn: tuple[Tensor, ...]) -> Batch:
         rows, pick = picked
         pixels = self.store.pixels(pick)
-        images = self.augment.apply(pixels.repeat(self.views, 1, 1, 1) if self.views > 1 else pixels, *drawn)
+        changed, first = [], 0
+        for augment, views in self.groups:
+            last = first + augment.drawn
+            changed.append(augment.apply(pixels.repeat(views, 1, 1, 1) if views > 1 else pixels, *drawn[first:last]))
+            first = last
+        images = changed[0] if len(changed) == 1 else torch.cat(changed)
         return Batch(self.normaliser(images), None if self.labels is None else self.labels[rows])
 
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:

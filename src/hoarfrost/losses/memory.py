@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from hoarfrost.losses.functional import sharpened, unit_rows
-from hoarfrost.losses.terms import (
-    MIXES,
-    ClusterConsistency,
-    Clustering,
-    Contrast,
-    LabelledContrast,
-    LossInputs,
-    Term,
-    present,
-)
+from hoarfrost.losses.inputs import LossInputs, present
 
 
 class Memory(nn.Module):
     """What a discovery remembers of its own images: buffers, so that they are saved with the state of a stage."""
 
     @abstractmethod
-    def given(self, rows: Tensor) -> dict[str, Tensor]:
-        """Fields of ``LossInputs`` for the images of these indices."""
+    def loss_inputs(self, rows: Tensor) -> dict[str, Tensor]:
+        """What the loss reads, by name, for the images of these indices."""
 
-    def noticed(self, inputs: LossInputs) -> Tensor | None:
+    def compute_update(self, inputs: LossInputs) -> Tensor | None:
         """What is to be kept of a step, if anything. Nothing is changed here: this is compiled with the loss."""
         return None
 
-    def note(self, rows: Tensor, noticed: Tensor) -> None:
+    def apply_update(self, rows: Tensor, update: Tensor) -> None:
         """Keeps it, when the backward pass has read what was here before; without waiting for the device."""
 
     def epoch_done(self, epoch: int, assign: Callable[[], Tensor]) -> None:
@@ -45,21 +36,23 @@ class Targets(Memory):
     targets: Tensor
     average: Tensor
 
-    def __init__(self, term: Clustering, probabilities: Tensor) -> None:
+    def __init__(
+        self, probabilities: Tensor, *, renews: Callable[[int], bool], warm_up: int = 0, momentum: float = 0.0
+    ) -> None:
         super().__init__()
-        self.term = term
+        self.renews, self.warm_up, self.momentum = renews, warm_up, momentum
         self.register_buffer("targets", sharpened(probabilities))
-        if term.momentum:
+        if momentum:
             self.register_buffer("average", torch.zeros_like(probabilities))
 
-    def given(self, rows: Tensor) -> dict[str, Tensor]:
+    def loss_inputs(self, rows: Tensor) -> dict[str, Tensor]:
         """The targets."""
         return {"targets": self.targets[rows]}
 
     def epoch_done(self, epoch: int, assign: Callable[[], Tensor]) -> None:
         """New targets, where it is time; with a momentum from the average over the epochs since the warm-up."""
-        renews, momentum = self.term.renews(epoch), self.term.momentum
-        averaged = epoch + 1 - self.term.warm_up
+        renews, momentum = self.renews(epoch), self.momentum
+        averaged = epoch + 1 - self.warm_up
         if momentum and averaged > 0:
             self.average.mul_(momentum).add_(assign(), alpha=1 - momentum)
             if renews:
@@ -78,28 +71,27 @@ class Ensemble(Memory):
     latest: Tensor
     target: Tensor
 
-    def __init__(self, term: ClusterConsistency, images: int, novel: int) -> None:
+    def __init__(self, images: int, novel_classes: int, *, start: int = 0, momentum: float = 0.6) -> None:
         super().__init__()
-        self.term = term
+        self.start, self.momentum = start, momentum
         for name in ("average", "latest", "target"):
-            self.register_buffer(name, torch.zeros(images, novel))
+            self.register_buffer(name, torch.zeros(images, novel_classes))
 
-    def given(self, rows: Tensor) -> dict[str, Tensor]:
+    def loss_inputs(self, rows: Tensor) -> dict[str, Tensor]:
         """The averages."""
         return {"ensemble": self.target[rows]}
 
-    def noticed(self, inputs: LossInputs) -> Tensor:
+    def compute_update(self, inputs: LossInputs) -> Tensor:
         """What the images are taken for now."""
-        assert inputs.novel is not None
-        return inputs.novel.detach().softmax(dim=1)
+        return inputs.logits("novel").detach().softmax(dim=1)
 
-    def note(self, rows: Tensor, noticed: Tensor) -> None:
+    def apply_update(self, rows: Tensor, update: Tensor) -> None:
         """In the places of the images."""
-        self.latest.index_copy_(0, rows, noticed)
+        self.latest.index_copy_(0, rows, update)
 
     def epoch_done(self, epoch: int, assign: Callable[[], Tensor]) -> None:
         """Corrected for the zeros that it began with."""
-        momentum, averaged = self.term.momentum, epoch + 1 - self.term.start
+        momentum, averaged = self.momentum, epoch + 1 - self.start
         if averaged < 1:
             return
         self.average.mul_(momentum).add_(self.latest, alpha=1 - momentum)
@@ -117,17 +109,17 @@ class Queue(Memory):
         self.register_buffer("features", (2 * torch.rand(size, width) - 1) * (3 / width) ** 0.5)
         self.register_buffer("position", torch.zeros((), dtype=torch.long))
 
-    def given(self, rows: Tensor) -> dict[str, Tensor]:
+    def loss_inputs(self, rows: Tensor) -> dict[str, Tensor]:
         """All of them."""
         return {"queue": self.features}
 
-    def noticed(self, inputs: LossInputs) -> Tensor:
+    def compute_update(self, inputs: LossInputs) -> Tensor:
         """The features of the first view."""
-        return unit_rows(inputs.features.detach())
+        return unit_rows(inputs.features().detach())
 
-    def note(self, rows: Tensor, noticed: Tensor) -> None:
+    def apply_update(self, rows: Tensor, update: Tensor) -> None:
         """The oldest make room."""
-        newest = noticed[-len(self.features) :]
+        newest = update[-len(self.features) :]
         self.features.index_copy_(0, self.places(len(newest)), newest)
         self.position.add_(len(newest)).remainder_(len(self.features))
 
@@ -145,44 +137,19 @@ class LabelledQueue(Queue):
         super().__init__(size, width)
         self.register_buffer("labels", torch.full((size,), -1))
 
-    def given(self, rows: Tensor) -> dict[str, Tensor]:
+    def loss_inputs(self, rows: Tensor) -> dict[str, Tensor]:
         """All of them."""
         return {"labelled_queue": self.features, "labelled_queue_labels": self.labels}
 
-    def noticed(self, inputs: LossInputs) -> Tensor:
+    def compute_update(self, inputs: LossInputs) -> Tensor:
         """The features of the first view and, in a last column, the class ids."""
         part = inputs.labelled_images()
-        labels = present(part.labels, "labels").to(part.features.dtype)
-        return torch.cat([unit_rows(part.features.detach()), labels[:, None]], dim=1)
+        features = part.features().detach()
+        labels = present(part.labels, "labels").to(features.dtype)
+        return torch.cat([unit_rows(features), labels[:, None]], dim=1)
 
-    def note(self, rows: Tensor, noticed: Tensor) -> None:
+    def apply_update(self, rows: Tensor, update: Tensor) -> None:
         """The oldest make room."""
-        newest = noticed[-len(self.labels) :, -1]
+        newest = update[-len(self.labels) :, -1]
         self.labels.index_copy_(0, self.places(len(newest)), newest.long())
-        super().note(rows, noticed[:, :-1])
-
-
-def memories(
-    terms: Sequence[Term], *, images: int, novel: int, width: int, start: Tensor | None, labelled: int = 0
-) -> list[Memory]:
-    """What these terms need; ``start`` are the first probabilities of all images, (N, n), for clustering.
-
-    ``labelled`` images are mixed in.
-    """
-    found: list[Memory] = []
-    for term in terms:
-        if isinstance(term, Clustering) and start is not None:
-            found.append(Targets(term, start))
-        if isinstance(term, ClusterConsistency) and "ensemble" in term.needs:
-            found.append(Ensemble(term, images, novel))
-        if isinstance(term, Contrast):
-            # Never more than there are images: an epoch fills it, and nothing drawn at random is left.
-            found.append(Queue(min(term.size, images), width))
-        if isinstance(term, LabelledContrast):
-            found.append(LabelledQueue(min(term.size, labelled), width))
-    return found
-
-
-def to_mix(terms: Sequence[Term]) -> int:
-    """How many features of remembered classes are mixed with others in a step."""
-    return sum(MIXES * term.mixed for term in terms if isinstance(term, Contrast) and term.hard_negatives)
+        super().apply_update(rows, update[:, :-1])

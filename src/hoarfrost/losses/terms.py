@@ -1,112 +1,29 @@
 """The loss terms: each is its own configuration and a pure function of ``LossInputs``.
 
-A method is a tuple of these with weights (``hoarfrost.methods``). A term says what it needs, so that nothing is
-computed in vain, and which heads it trains, so that a head without a gradient does not decay.
+A method is a tuple of these with weights (``hoarfrost.methods``). A term says which views and heads it looks at, so
+that nothing is computed in vain, and which heads it trains, so that a head without a gradient does not decay. Heads and
+memories of its own it makes itself.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hoarfrost.errors import require
 from hoarfrost.losses import functional as F
+from hoarfrost.losses.inputs import FIRST, SECOND, LossInputs, Sizes, View, present
+from hoarfrost.losses.memory import Ensemble, LabelledQueue, Memory, Queue, Targets
 
-Need = Literal[
-    "second view",
-    "joint second view",
-    "teacher",
-    "replay",
-    "old head",
-    "targets",
-    "ensemble",
-    "queue",
-    "auxiliary",
-    "labelled images",
-]
-Head = Literal["joint", "novel", "auxiliary"]
-
+Need = Literal["teacher", "old heads", "replay", "labelled images", "k-means start"]
 
 MIXES = 5
 """how often NCL mixes each negative"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LossInputs:
-    """What one batch gives to the terms. B images, D features, C classes in all, n of them novel in this step."""
-
-    known: int
-    """classes before this step; the teacher knows just these"""
-    labelled: int
-    """classes of stage one"""
-    features: Tensor
-    """(B, D) of the backbone, first view"""
-    features_second: Tensor | None = None
-    """(B, D), second view"""
-    joint: Tensor
-    """(B, C) logits of the joint head, first view"""
-    joint_second: Tensor | None = None
-    """(B, C), second view"""
-    labels: Tensor | None = None
-    """(B,) class ids; only of labelled images"""
-    novel: Tensor | None = None
-    """(B, n) logits of this step's novel head, first view"""
-    novel_second: Tensor | None = None
-    """(B, n), second view"""
-    teacher_features: Tensor | None = None
-    """(B, D) of the previous model, first view"""
-    teacher_joint: Tensor | None = None
-    """(B, known) logits of the previous model, first view"""
-    replay_joint: Tensor | None = None
-    """(R, C) logits of the joint head on replayed features"""
-    replay_labels: Tensor | None = None
-    """(R,) class ids of the replayed features"""
-    replay_more: Tensor | None = None
-    """(M, D) further features of remembered classes, to mix with others"""
-    old_head: Tensor | None = None
-    """(B, known) logits of the previous model's joint head on the features of this one, first view"""
-    old_novel: tuple[Tensor, ...] = ()
-    """(B, n_t) each: logits of the previous model's novel heads on the features of this one, first view"""
-    teacher_novel: tuple[Tensor, ...] = ()
-    """(B, n_t) each: logits of the previous model's novel heads, first view"""
-    auxiliary: Tensor | None = None
-    """(B, n) logits of the auxiliary head on this step's residual features, first view"""
-    targets: Tensor | None = None
-    """(B, n) class probabilities that these images were given earlier, sharpened"""
-    ensemble: Tensor | None = None
-    """(B, n) class probabilities of these images, averaged over earlier epochs"""
-    queue: Tensor | None = None
-    """(K, D) features of earlier images, of length 1"""
-    labelled_queue: Tensor | None = None
-    """(K, D) features of earlier labelled images, of length 1"""
-    labelled_queue_labels: Tensor | None = None
-    """(K,) their class ids; -1 where no image was yet"""
-    labelled_part: LossInputs | None = None
-    """the same of the labelled images that are mixed in, as a batch of their own; only for a reference"""
-
-    def labelled_images(self) -> LossInputs:
-        """The labelled images, for a term that takes no others."""
-        if self.labelled_part is None:
-            raise RuntimeError("the loss asks for labelled images, which this batch does not have")
-        return self.labelled_part
-
-    def everything(self, name: str) -> Tensor:
-        """A field of the new images and, where some are mixed in, of the labelled ones behind them."""
-        new = present(getattr(self, name), name)
-        if self.labelled_part is None:
-            return new
-        return torch.cat([new, present(getattr(self.labelled_part, name), name)])
-
-
-def present(tensor: Tensor | None, name: str) -> Tensor:
-    """The tensor, or an error that says which input a term asked for without declaring it in ``needs``."""
-    if tensor is None:
-        raise RuntimeError(f"the loss asks for '{name}', which this batch does not have")
-    return tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +31,10 @@ class Term(ABC):
     """One summand of the objective: ``weight * r(epoch; ramp) * loss``. A weight of 0 leaves it out altogether."""
 
     kind: ClassVar[str]
-    trains: ClassVar[frozenset[Head]] = frozenset()
+    heads: ClassVar[tuple[str, ...]] = ()
+    """the heads that it reads, each on all its views: "joint", "novel" (this step's), "auxiliary", or one it makes"""
+    trains: ClassVar[frozenset[str]] = frozenset()
+    """those of them that it trains"""
     counted_in_epochs: ClassVar[tuple[str, ...]] = ("ramp", "start")
 
     weight: float = 1.0
@@ -135,9 +55,27 @@ class Term(ABC):
             require(value < 1, f"{name} of {self.kind} must be below 1, not {value}")
 
     @property
+    def views(self) -> tuple[View, ...]:
+        """The views of an image that it looks at."""
+        return (FIRST,)
+
+    @property
     def needs(self) -> frozenset[Need]:
-        """What it looks at, beside the first view's features and logits."""
+        """What it looks at beside the features and logits of the network in training."""
         return frozenset()
+
+    @property
+    def extra_samples(self) -> int:
+        """How many features of remembered classes it needs in a step, beside those that are rehearsed."""
+        return 0
+
+    def make_heads(self, sizes: Sizes) -> Mapping[str, nn.Module]:
+        """Heads of its own, by name, from ``(B, D)`` features; they are gone when the stage ends."""
+        return {}
+
+    def make_memory(self, sizes: Sizes) -> Memory | None:
+        """What it remembers of the images during a stage."""
+        return None
 
     def weight_at(self, epoch: int) -> float:
         """The weight in a 0-based epoch."""
@@ -158,13 +96,14 @@ class CrossEntropy(Term):
     """Stage one: the joint head learns the labelled classes, Eq. (1)."""
 
     kind: ClassVar[str] = "cross-entropy"
-    trains: ClassVar[frozenset[Head]] = frozenset({"joint"})
+    heads: ClassVar[tuple[str, ...]] = ("joint",)
+    trains: ClassVar[frozenset[str]] = frozenset({"joint"})
 
     class_mean: bool = False
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """Ordinary cross-entropy."""
-        return F.cross_entropy(inputs.joint, present(inputs.labels, "labels"), self.class_mean)
+        return F.cross_entropy(inputs.logits("joint"), present(inputs.labels, "labels"), self.class_mean)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +111,8 @@ class Pairwise(Term):
     """The novel head puts images with like features together, Eq. (3) and (4)."""
 
     kind: ClassVar[str] = "pairwise"
-    trains: ClassVar[frozenset[Head]] = frozenset({"novel"})
+    heads: ClassVar[tuple[str, ...]] = ("novel",)
+    trains: ClassVar[frozenset[str]] = frozenset({"novel"})
 
     top_k: int = 5
     similarity: Literal["softmax", "logistic"] = "softmax"
@@ -181,14 +121,14 @@ class Pairwise(Term):
     threshold: float = 0.95
 
     @property
-    def needs(self) -> frozenset[Need]:
-        """Both views."""
-        return frozenset({"second view"})
+    def views(self) -> tuple[View, ...]:
+        """Two."""
+        return (FIRST, SECOND)
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """Pairs come from the first view's features, without a gradient."""
-        first, second = present(inputs.novel, "novel"), present(inputs.novel_second, "novel_second")
-        features = inputs.features.detach()
+        first, second = inputs.logits("novel"), inputs.logits("novel", SECOND)
+        features = inputs.features().detach()
         if self.pairs == "cosine":
             same = F.cosine_pairs(features, self.threshold)
         else:
@@ -204,16 +144,17 @@ class Consistency(Term):
     """The novel head says the same of two views of an image, Eq. (7); of labelled ones too, where they are mixed in."""
 
     kind: ClassVar[str] = "consistency"
-    trains: ClassVar[frozenset[Head]] = frozenset({"novel"})
+    heads: ClassVar[tuple[str, ...]] = ("novel",)
+    trains: ClassVar[frozenset[str]] = frozenset({"novel"})
 
     @property
-    def needs(self) -> frozenset[Need]:
-        """Both views."""
-        return frozenset({"second view"})
+    def views(self) -> tuple[View, ...]:
+        """Two."""
+        return (FIRST, SECOND)
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """The gradient goes through both views."""
-        first, second = inputs.everything("novel"), inputs.everything("novel_second")
+        first, second = inputs.logits_of_all("novel"), inputs.logits_of_all("novel", SECOND)
         return F.consistency(first.softmax(dim=1), second.softmax(dim=1))
 
 
@@ -222,16 +163,17 @@ class OldHeadConsistency(Term):
     """NCL, AutoNovel: the head of the labelled classes says the same of two views of an image, labelled or not."""
 
     kind: ClassVar[str] = "old-head-consistency"
-    trains: ClassVar[frozenset[Head]] = frozenset({"joint"})
+    heads: ClassVar[tuple[str, ...]] = ("joint",)
+    trains: ClassVar[frozenset[str]] = frozenset({"joint"})
 
     @property
-    def needs(self) -> frozenset[Need]:
-        """Both views, and what the joint head says of the second."""
-        return frozenset({"second view", "joint second view"})
+    def views(self) -> tuple[View, ...]:
+        """Two."""
+        return (FIRST, SECOND)
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """A softmax over the classes of stage one alone; the gradient goes through both views."""
-        first, second = (inputs.everything(name)[:, : inputs.labelled] for name in ("joint", "joint_second"))
+        first, second = (inputs.logits_of_all("joint", view)[:, : inputs.labelled_classes] for view in self.views)
         return F.consistency(first.softmax(dim=1), second.softmax(dim=1))
 
 
@@ -240,7 +182,8 @@ class LabelledCrossEntropy(Term):
     """A reference, with labelled images mixed in: the head of the labelled classes goes on learning them."""
 
     kind: ClassVar[str] = "labelled-cross-entropy"
-    trains: ClassVar[frozenset[Head]] = frozenset({"joint"})
+    heads: ClassVar[tuple[str, ...]] = ("joint",)
+    trains: ClassVar[frozenset[str]] = frozenset({"joint"})
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -250,7 +193,7 @@ class LabelledCrossEntropy(Term):
     def loss(self, inputs: LossInputs) -> Tensor:
         """First view; the logits of the classes of stage one compete."""
         part = inputs.labelled_images()
-        return F.cross_entropy(part.joint[:, : inputs.labelled], present(part.labels, "labels"))
+        return F.cross_entropy(part.logits("joint")[:, : inputs.labelled_classes], present(part.labels, "labels"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,14 +201,18 @@ class SelfTraining(Term):
     """The joint head learns the new classes from the novel head's pseudo-labels, Eq. (5) and (6)."""
 
     kind: ClassVar[str] = "self-training"
-    trains: ClassVar[frozenset[Head]] = frozenset({"joint"})
+    heads: ClassVar[tuple[str, ...]] = (
+        "novel",
+        "joint",
+    )
+    trains: ClassVar[frozenset[str]] = frozenset({"joint"})
 
     class_mean: bool = False
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """Hard labels of the first view, every image, no threshold."""
-        labels = inputs.known + present(inputs.novel, "novel").detach().argmax(dim=1)
-        return F.cross_entropy(inputs.joint, labels, self.class_mean)
+        labels = inputs.seen_classes + inputs.logits("novel").detach().argmax(dim=1)
+        return F.cross_entropy(inputs.logits("joint"), labels, self.class_mean)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,7 +220,7 @@ class Replay(Term):
     """The joint head rehearses earlier classes on features drawn from their stored statistics, Eq. (10)."""
 
     kind: ClassVar[str] = "replay"
-    trains: ClassVar[frozenset[Head]] = frozenset({"joint"})
+    trains: ClassVar[frozenset[str]] = frozenset({"joint"})
 
     # Deviation: one spread for all, and every class in each step, are the public code's; the paper has the others.
     per_class: int = 20
@@ -292,9 +239,9 @@ class Replay(Term):
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """Nothing reaches the backbone."""
-        logits = present(inputs.replay_joint, "replay_joint")
+        logits = present(inputs.replay_logits, "replay_logits")
         if self.over != "all":
-            logits = logits[:, : inputs.known if self.over == "earlier" else inputs.labelled]
+            logits = logits[:, : inputs.seen_classes if self.over == "earlier" else inputs.labelled_classes]
         return F.cross_entropy(logits, present(inputs.replay_labels, "replay_labels"))
 
 
@@ -314,7 +261,7 @@ class FeatureDistillation(Term):
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """First view."""
-        return F.feature_distillation(inputs.features, present(inputs.teacher_features, "teacher_features"), self.form)
+        return F.feature_distillation(inputs.features(), present(inputs.teacher, "teacher").features(), self.form)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,7 +269,8 @@ class LogitDistillation(Term):
     """Learning without Forgetting: the joint head's old logits stay near the previous model's, Eq. (2)."""
 
     kind: ClassVar[str] = "logit-distillation"
-    trains: ClassVar[frozenset[Head]] = frozenset({"joint"})
+    heads: ClassVar[tuple[str, ...]] = ("joint",)
+    trains: ClassVar[frozenset[str]] = frozenset({"joint"})
 
     temperature: float = 2.0
     form: Literal["softmax", "presoftmax"] = "softmax"
@@ -336,9 +284,9 @@ class LogitDistillation(Term):
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """First view, the classes that the teacher knows."""
-        teacher = present(inputs.teacher_joint, "teacher_joint")
-        loss = F.logit_distillation(inputs.joint[:, : inputs.known], teacher, self.temperature, self.form)
-        return loss / inputs.known if self.class_mean else loss
+        teacher, seen = present(inputs.teacher, "teacher").logits("joint"), inputs.seen_classes
+        loss = F.logit_distillation(inputs.logits("joint")[:, :seen], teacher, self.temperature, self.form)
+        return loss / seen if self.class_mean else loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,14 +300,14 @@ class OldHeadDistillation(Term):
     @property
     def needs(self) -> frozenset[Need]:
         """The previous model, and its heads on the features of this one."""
-        return frozenset({"teacher", "old head"})
+        return frozenset({"teacher", "old heads"})
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """First view; the head of stage one's classes and that of each earlier discovery, added up."""
-        now, before = present(inputs.old_head, "old_head"), present(inputs.teacher_joint, "teacher_joint")
-        labelled = inputs.labelled
-        heads = [(now[:, :labelled], before[:, :labelled])]
-        heads += zip(inputs.old_novel, inputs.teacher_novel, strict=True)
+        now, before = present(inputs.old_heads, "old heads"), present(inputs.teacher, "teacher")
+        labelled = inputs.labelled_classes
+        heads = [(now.logits("joint")[:, :labelled], before.logits("joint")[:, :labelled])]
+        heads += [(now.logits(name), before.logits(name)) for name in inputs.earlier_heads]
         losses = [F.logit_distillation(new, old, self.temperature, "softmax") for new, old in heads]
         return torch.stack(losses).sum()
 
@@ -372,7 +320,8 @@ class Clustering(Term):
     """
 
     kind: ClassVar[str] = "clustering"
-    trains: ClassVar[frozenset[Head]] = frozenset({"novel"})
+    heads: ClassVar[tuple[str, ...]] = ("novel",)
+    trains: ClassVar[frozenset[str]] = frozenset({"novel"})
     counted_in_epochs: ClassVar[tuple[str, ...]] = ("ramp", "start", "update", "warm_up")
 
     update: int = 5
@@ -383,8 +332,13 @@ class Clustering(Term):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """A target for each image."""
-        return frozenset({"targets"})
+        """A target for each image, which are k-means' clusters at first."""
+        return frozenset({"k-means start"})
+
+    def make_memory(self, sizes: Sizes) -> Memory:
+        """The targets."""
+        clusters = present(sizes.clusters, "k-means start")
+        return Targets(clusters, renews=self.renews, warm_up=self.warm_up, momentum=self.momentum)
 
     def renews(self, epoch: int) -> bool:
         """Whether the targets are renewed after a 0-based epoch."""
@@ -393,7 +347,7 @@ class Clustering(Term):
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """First view."""
-        return F.cluster_divergence(present(inputs.novel, "novel"), present(inputs.targets, "targets"))
+        return F.cluster_divergence(inputs.logits("novel"), inputs.memory("targets"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,23 +355,30 @@ class ClusterConsistency(Term):
     """DTC and ResTune: cluster probabilities agree between two views (PI), or with their past average (TE)."""
 
     kind: ClassVar[str] = "cluster-consistency"
-    trains: ClassVar[frozenset[Head]] = frozenset({"novel"})
+    heads: ClassVar[tuple[str, ...]] = ("novel",)
+    trains: ClassVar[frozenset[str]] = frozenset({"novel"})
 
     target: Literal["view", "ensemble"] = "view"
     momentum: float = 0.6
     """of the average"""
 
     @property
-    def needs(self) -> frozenset[Need]:
-        """A second view, or the average."""
-        return frozenset({"second view"} if self.target == "view" else {"ensemble"})
+    def views(self) -> tuple[View, ...]:
+        """Two, unless it looks at the average."""
+        return (FIRST, SECOND) if self.target == "view" else (FIRST,)
+
+    def make_memory(self, sizes: Sizes) -> Memory | None:
+        """The average, if it looks at that."""
+        if self.target == "view":
+            return None
+        return Ensemble(sizes.images, sizes.novel_classes, start=self.start, momentum=self.momentum)
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """Mean squared difference."""
-        first = present(inputs.novel, "novel").softmax(dim=1)
+        first = inputs.logits("novel").softmax(dim=1)
         if self.target == "view":
-            return F.consistency(first, present(inputs.novel_second, "novel_second").softmax(dim=1))
-        return F.consistency(first, present(inputs.ensemble, "ensemble"))
+            return F.consistency(first, inputs.logits("novel", SECOND).softmax(dim=1))
+        return F.consistency(first, inputs.memory("ensemble"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -425,21 +386,20 @@ class ExtremePairs(Term):
     """ResTune: the auxiliary head puts together what the old head finds most alike, and apart what least so."""
 
     kind: ClassVar[str] = "extreme-pairs"
-    trains: ClassVar[frozenset[Head]] = frozenset({"auxiliary"})
+    heads: ClassVar[tuple[str, ...]] = (
+        "auxiliary",
+        "joint",
+    )
+    trains: ClassVar[frozenset[str]] = frozenset({"auxiliary"})
 
     positives: int = 10
     negatives: int = 10
 
-    @property
-    def needs(self) -> frozenset[Need]:
-        """The auxiliary head."""
-        return frozenset({"auxiliary"})
-
     def loss(self, inputs: LossInputs) -> Tensor:
         """First view; the pairs have no gradient."""
-        similar = inputs.joint[:, : inputs.labelled].detach().softmax(dim=1)
+        similar = inputs.logits("joint")[:, : inputs.labelled_classes].detach().softmax(dim=1)
         pairs = F.extreme_pairs(similar, self.positives, self.negatives)
-        return F.signed_pairwise_bce(present(inputs.auxiliary, "auxiliary").softmax(dim=1), pairs)
+        return F.signed_pairwise_bce(inputs.logits("auxiliary").softmax(dim=1), pairs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -461,19 +421,32 @@ class Contrast(Term):
     """mixtures a query, the hardest"""
 
     @property
+    def views(self) -> tuple[View, ...]:
+        """Two."""
+        return (FIRST, SECOND)
+
+    @property
     def needs(self) -> frozenset[Need]:
-        """A second view, the queue, and what negatives are mixed with."""
-        needs: set[Need] = {"second view", "queue"}
-        return frozenset(needs | {"replay"} if self.hard_negatives else needs)
+        """What negatives are mixed with, if they are."""
+        return frozenset({"replay"}) if self.hard_negatives else frozenset()
+
+    @property
+    def extra_samples(self) -> int:
+        """To mix negatives with, each several times."""
+        return MIXES * self.mixed if self.hard_negatives else 0
+
+    def make_memory(self, sizes: Sizes) -> Memory:
+        """The queue, never larger than there are images: an epoch fills it, and nothing drawn at random is left."""
+        return Queue(min(self.size, sizes.images), sizes.features)
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """The gradient goes through the first view."""
-        query = F.unit_rows(inputs.features)
-        key = F.unit_rows(present(inputs.features_second, "features_second").detach())
-        queue, novel = present(inputs.queue, "queue"), present(inputs.novel, "novel").shape[1]
+        query = F.unit_rows(inputs.features())
+        key = F.unit_rows(inputs.features(SECOND).detach())
+        queue = inputs.memory("queue")
         harder = None
         if self.hard_negatives:
-            more = present(inputs.replay_more, "replay_more")
+            more = present(inputs.extra_samples, "extra_samples")
             labelled = more.view(MIXES, self.mixed, more.shape[1])
             harder = F.hard_negatives(query.detach(), queue, labelled, mixed=self.mixed, kept=self.kept)
         return F.neighbour_contrast(
@@ -482,7 +455,7 @@ class Contrast(Term):
             queue,
             temperature=self.temperature,
             own=self.own,
-            neighbours=max(1, len(queue) // (2 * novel)),
+            neighbours=max(1, len(queue) // (2 * inputs.novel_classes)),
             harder=harder,
         )
 
@@ -498,18 +471,27 @@ class LabelledContrast(Term):
     temperature: float = 0.05
 
     @property
+    def views(self) -> tuple[View, ...]:
+        """Two."""
+        return (FIRST, SECOND)
+
+    @property
     def needs(self) -> frozenset[Need]:
-        """Labelled images in two views, and the queue of earlier ones."""
-        return frozenset({"second view", "labelled images"})
+        """Labelled images."""
+        return frozenset({"labelled images"})
+
+    def make_memory(self, sizes: Sizes) -> Memory:
+        """The queue of earlier ones."""
+        return LabelledQueue(min(self.size, sizes.labelled_images), sizes.features)
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """The gradient goes through the first view."""
         part = inputs.labelled_images()
         return F.labelled_contrast(
-            F.unit_rows(part.features),
-            F.unit_rows(present(part.features_second, "features_second").detach()),
-            present(inputs.labelled_queue, "labelled_queue"),
+            F.unit_rows(part.features()),
+            F.unit_rows(part.features(SECOND).detach()),
+            inputs.memory("labelled_queue"),
             labels=present(part.labels, "labels"),
-            queue_labels=present(inputs.labelled_queue_labels, "labelled_queue_labels"),
+            queue_labels=inputs.memory("labelled_queue_labels"),
             temperature=self.temperature,
         )

@@ -106,10 +106,10 @@ class Backbone(nn.Module):
         self.stem = nn.Sequential(stem, BatchNorm(first), nn.ReLU(inplace=True))
         numbers = range(1, len(shape.widths) + 1)
         self.stages = nn.Sequential(OrderedDict((f"stage{number}", build_stage(shape, number)) for number in numbers))
-        self.features = shape.widths[-1]
+        self.width = shape.widths[-1]
 
     def forward(self, x: Tensor) -> Tensor:
-        """``(B, C, H, W)`` to ``(B, features)``, never negative."""
+        """``(B, C, H, W)`` to ``(B, width)``, never negative."""
         return self.pooled(self.stages(self.stem(x)))
 
     def trunk(self, x: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class Backbone(nn.Module):
         return self.stages[-1]
 
     def pooled(self, maps: Tensor) -> Tensor:
-        """``(B, features, H, W)`` to ``(B, features)``."""
+        """``(B, width, H, W)`` to ``(B, width)``."""
         # In single precision also under autocast: features are compared with each other and kept as statistics.
         return maps.mean(dim=(2, 3), dtype=torch.float32)
 

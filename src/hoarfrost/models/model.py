@@ -74,7 +74,7 @@ class Model:
             "hoarfrost": hoarfrost.__version__,
             "backbone": self.config.backbone,
             "channels": len(self.config.mean or ()),
-            "heads": {"known": network.known, "novel": list(network.novel_per_step)},
+            "heads": {"known": network.labelled_classes, "novel": list(network.novel_per_step)},
             "class_names": list(self.class_names),
             "classes": self.classes.to_json(),
             "decided": list(self.decided),
@@ -151,7 +151,7 @@ class Model:
     def _problems(self) -> dict[str, bool]:
         """What can be wrong with files that do not belong together."""
         config, network, statistics = self.config, self.network, self.statistics
-        features = (network.classes, network.backbone.features)
+        features = (network.classes, network.backbone.width)
         return {
             "image_size is missing": config.image_size is None,
             "mean is missing": config.mean is None,

@@ -57,10 +57,12 @@ class Network(nn.Module):
     def __init__(self, backbone: Backbone, classes: int, design: Design | None = None) -> None:
         super().__init__()
         self.backbone, self.design = backbone, design or Design()
-        self.joint = nn.Linear(backbone.features, classes)
+        self.joint = nn.Linear(backbone.width, classes)
         self.novel = nn.ModuleList()
         self.auxiliary = nn.ModuleList()
         self.branches = nn.ModuleList()
+        self.heads = nn.ModuleDict()
+        """heads that loss terms make for the stage that is trained, by name"""
         self.novel_per_step: tuple[int, ...] = ()
         """how many classes each discovery step added"""
 
@@ -75,14 +77,14 @@ class Network(nn.Module):
         return self.joint.out_features
 
     @property
-    def known(self) -> int:
+    def labelled_classes(self) -> int:
         """The classes of stage one."""
         return self.classes - sum(self.novel_per_step)
 
     @property
     def width(self) -> int:
         """The number of features, residual ones included."""
-        return self.backbone.features * (1 + len(self.branches))
+        return self.backbone.width * (1 + len(self.branches))
 
     def forward(self, images: Tensor) -> Tensor:
         """Normalised images ``(B, C, H, W)`` to features ``(B, width)``; the heads are applied to those."""
@@ -92,61 +94,71 @@ class Network(nn.Module):
         shared = self.backbone.trunk(images)
         return torch.cat([self.backbone.pooled(stage(shared)) for stage in (self.backbone.last, *self.branches)], dim=1)
 
-    def basic(self, features: Tensor) -> Tensor:
+    def backbone_features(self, features: Tensor) -> Tensor:
         """The backbone's own features, ``(B, D)``."""
-        return features[:, : self.backbone.features]
+        return features[:, : self.backbone.width]
 
     def residual(self, features: Tensor, step: int) -> Tensor:
         """Those of a step's branch, ``(B, D)``."""
-        size = self.backbone.features
+        size = self.backbone.width
         return features[:, (step + 1) * size : (step + 2) * size]
 
     def joint_logits(self, features: Tensor) -> Tensor:
         """``(B, C)`` of all classes."""
-        logits: Tensor = self.joint(self.basic(features))
+        logits: Tensor = self.joint(self.backbone_features(features))
         return logits
 
     def novel_logits(self, features: Tensor, step: int = -1) -> Tensor:
         """``(B, n)`` of a step's classes, the newest step's unless told."""
         step %= self.steps
         if self.design.novel == "joint":
-            first = self.known + sum(self.novel_per_step[:step])
+            first = self.labelled_classes + sum(self.novel_per_step[:step])
             return self.joint_logits(features)[:, first : first + self.novel_per_step[step]]
-        seen = self.basic(features)
+        seen = self.backbone_features(features)
         for earlier in range(step + 1 if self.design.residual else 0):
             seen = seen + self.residual(features, earlier)
         logits: Tensor = self.novel[step](seen)
         return logits
+
+    @property
+    def class_heads(self) -> tuple[str, ...]:
+        """The names of the joint head and of each step's novel head."""
+        return ("joint", *(f"novel {step + 1}" for step in range(self.steps)))
+
+    @property
+    def head_names(self) -> tuple[str, ...]:
+        """The names that ``logits`` takes; "novel" is the newest step's."""
+        newest = ("novel",) if self.steps else ()
+        auxiliary = ("auxiliary",) if len(self.auxiliary) else ()
+        return (*self.class_heads, *newest, *auxiliary, *self.heads)
+
+    def logits(self, head: str, features: Tensor) -> Tensor:
+        """``(B, outputs)`` of a head by its name."""
+        if head == "joint":
+            return self.joint_logits(features)
+        if head == "novel":
+            return self.novel_logits(features)
+        if head == "auxiliary":
+            return self.auxiliary_logits(features)
+        if head in self.heads:
+            logits: Tensor = self.heads[head](self.backbone_features(features))
+            return logits
+        return self.novel_logits(features, self.class_heads.index(head) - 1)
 
     def auxiliary_logits(self, features: Tensor) -> Tensor:
         """``(B, n)`` of the newest auxiliary head."""
         logits: Tensor = self.auxiliary[-1](self.residual(features, self.steps - 1))
         return logits
 
-    def decide(self, features: Tensor) -> Tensor:
-        """``(B, C)``: the strongest is what an image is taken for."""
-        joint = self.joint_logits(features)
-        if not self.design.concatenates:
-            return joint
-        novel = [self.novel_logits(features, step) for step in range(self.steps)]
-        if self.design.readout == "probabilities":
-            # Deviation: raw logits beside probabilities, as the authors of ResTune concatenate; one hardly ever sees
-            # a new class through it. ``calibrated`` in metrics.json has probabilities on both sides.
-            novel = [logits.softmax(dim=1) for logits in novel]
-        return torch.cat([joint[:, : self.known], *novel], dim=1)
-
-    def calibrated(self, features: Tensor) -> Tensor:
-        """``(B, C)``: like the concatenation of ``decide``, with the probabilities of each head by itself."""
-        novel = [self.novel_logits(features, step) for step in range(self.steps)]
-        heads = [self.joint_logits(features)[:, : self.known], *novel]
-        return torch.cat([logits.softmax(dim=1) for logits in heads], dim=1)
-
     def weight_norms(self) -> Tensor:
         """``(C,)``: the length of each deciding row of weights."""
         rows = [self.joint.weight]
         if self.design.concatenates:
             heads = [head.linear if isinstance(head, Centres) else head for head in self.novel]
-            rows = [self.joint.weight[: self.known], *(head.weight for head in heads if isinstance(head, nn.Linear))]
+            rows = [
+                self.joint.weight[: self.labelled_classes],
+                *(head.weight for head in heads if isinstance(head, nn.Linear)),
+            ]
         norms: Tensor = torch.linalg.vector_norm(torch.cat(rows).detach(), dim=1)
         return norms
 
@@ -164,7 +176,7 @@ def set_nearest(head: nn.Linear, means: Tensor, seen: Tensor | None = None) -> N
         head.bias.copy_(bias)
 
 
-def placed(network: Network, device: torch.device) -> Network:
+def to_channels_last(network: Network, device: torch.device) -> Network:
     """The network on a device, its convolutions channels-last, which is the faster layout on all of them."""
     network.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network

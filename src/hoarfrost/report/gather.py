@@ -47,7 +47,7 @@ def report_data(
         metrics=content,
         log=log,
         class_names=names,
-        known=learner.known,
+        known=learner.labelled_classes,
         novel_per_step=learner.novel_per_step,
         weight_norms=joint_norms(learner),
         confusion=metrics.confusion_matrix(learner.predict(test), targets, learner.network.classes),
@@ -73,7 +73,7 @@ def discovery_report(learner: Learner, images: ImageSet, log: Sequence[Entry]) -
         metrics=None,
         log=log,
         class_names=learner.class_names,
-        known=learner.known,
+        known=learner.labelled_classes,
         novel_per_step=learner.novel_per_step,
         weight_norms=joint_norms(learner),
         confusion=None,
@@ -103,7 +103,7 @@ def discovered_images(
     """For each class of those steps (from 1) the images that the joint head is surest of, and how many it has."""
     shown: dict[str, Images] = {}
     sizes: dict[str, int] = {}
-    firsts = np.cumsum((learner.known, *learner.novel_per_step))
+    firsts = np.cumsum((learner.labelled_classes, *learner.novel_per_step))
     for step, images in images_of_step.items():
         prepared = learner.prepare(images)
         probabilities = learner.predict_proba(prepared)

@@ -3,73 +3,39 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
-from hoarfrost.config import DECIDED, Config, Method, Schedule
+from hoarfrost.config import DECIDED, Config, Method
 from hoarfrost.data.arrays import as_images, encode_labels
-from hoarfrost.data.augment import Augment
-from hoarfrost.data.cache import AUTO, Keep
+from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageSet
-from hoarfrost.data.sources import ImageSource, Normaliser, plain_batches
 from hoarfrost.errors import InputError, unknown
 from hoarfrost.methods import get_method
 from hoarfrost.models.backbones import build_backbone, get_shape
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Model
-from hoarfrost.models.network import Network, grow, placed, set_nearest
-from hoarfrost.models.statistics import ClassStatistics, Tally
+from hoarfrost.models.network import Network, grow, to_channels_last
+from hoarfrost.models.readout import build_readout
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
-from hoarfrost.seeding import derive, seeded
+from hoarfrost.seeding import seeded
 from hoarfrost.settings import override
-from hoarfrost.training.forecast import warn_of_too_much
-from hoarfrost.training.loop import Checkpoint, diverged, train
-from hoarfrost.training.objective import Objective, choose_trained, discovery_objective
+from hoarfrost.training.inference import Inference, Outputs, check_scores
+from hoarfrost.training.loop import Checkpoint
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.resolve import check_frozen, resolve
 from hoarfrost.training.runtime import Compile, Runtime
-from hoarfrost.training.start import start_from_clusters
+from hoarfrost.training.stages import Learned, Stage
 
 Images = ArrayLike | ImageSet | str | Path
 """uint8 arrays (N, H, W) or (N, H, W, C), an ImageSet, a folder of images or an .npz file"""
-
-EVALUATION_BATCH = 512
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """What the heads say of N images."""
-
-    joint: NDArray[np.float32]
-    """(N, C) over all classes: the method's readout, which for most is the joint head's logits"""
-    novel: tuple[NDArray[np.float32], ...]
-    """(N, n_t) logits of each discovery step's novel head"""
-    features: NDArray[np.float32] | None
-    """(N, D), where asked for"""
-    calibrated: NDArray[np.float32] | None = None
-    """(N, C), where heads are concatenated: the probabilities of each head side by side"""
-    by_joint: bool = True
-    """whether the joint head decides, as it was trained"""
-
-    @property
-    def predicted(self) -> NDArray[np.int64]:
-        """(N,) class ids"""
-        return best(self.joint)
-
-
-def best(logits: NDArray[np.float32]) -> NDArray[np.int64]:
-    """The strongest class of each image."""
-    classes: NDArray[np.int64] = logits.argmax(axis=1)
-    return classes
 
 
 class Learner:
@@ -161,9 +127,9 @@ class Learner:
         return self.model.class_names
 
     @property
-    def known(self) -> int:
+    def labelled_classes(self) -> int:
         """The number of classes that came with labels."""
-        return self.network.known
+        return self.network.labelled_classes
 
     @property
     def novel_per_step(self) -> tuple[int, ...]:
@@ -238,49 +204,35 @@ class Learner:
         assert config.image_size is not None
         labelled = labelled.fitted(config.image_size)
         assert labelled.labels is not None
+        with seeded(config.seed, "network"):
+            backbone = build_backbone(config.backbone, labelled.shape[2])
+            network = Network(backbone, len(labelled.class_names), config.method.design)
         before, self.config = self.config, config
         try:
-            with seeded(config.seed, "network"):
-                backbone = build_backbone(config.backbone, labelled.shape[2])
-                network = Network(backbone, len(labelled.class_names), config.method.design)
-            self._fit(network, labelled, observer, checkpoint)
-            self._model = replace(self.model, decided=self._asked.left_open)
+            learned = self._stage(config, observer, checkpoint).fit(network, labelled)
         except BaseException:
             self.config = before  # an earlier model stays usable
             raise
-        return self
-
-    def _fit(
-        self, network: Network, labelled: ImageSet, observer: Observer | None, checkpoint: Checkpoint | None
-    ) -> None:
-        """Trains a new network on labelled images of all its classes."""
-        config, terms = self.config, self.config.method.stage_one
-        network = placed(network, self.runtime.device)
-        choose_trained(network, frozen=(), terms=terms)
-        objective = Objective(network, terms=terms, gather=self.runtime.processes.gather)
-        self._train(
-            objective,
-            labelled,
-            config.fit,
-            labelled=0,
-            augment=config.fit_augment,
-            observer=observer,
-            checkpoint=checkpoint,
-        )
-        statistics = self._statistics(network, labelled, network.classes)
-        decided = () if self._model is None else self._model.decided
-        classes = ClassTable.of_steps(labelled.class_names, (network.known, *network.novel_per_step))
-        self._model = Model(config, network.eval(), statistics, classes, decided)
+        return self._keep(learned, replace(learned.model, decided=self._asked.left_open))
 
     def _fit_again(self, step: Step, *, observer: Observer | None, checkpoint: Checkpoint | None) -> Learner:
         """The upper bound's step: a new network for all classes so far, from labelled images of all of them."""
         before = self.network
         with seeded(self.config.seed, "network", step.index):
-            network = Network(build_backbone(self.config.backbone, self.channels), before.known, before.design)
+            network = Network(
+                build_backbone(self.config.backbone, self.channels), before.labelled_classes, before.design
+            )
             for novel in (*before.novel_per_step, step.novel):
                 network = grow(network, novel)
-        assert step.images.labels is not None
-        self._fit(network, step.images.fitted(self.config.image_size or 0), observer, checkpoint)
+        labelled = step.images.fitted(self.config.image_size or 0)
+        learned = self._stage(self.config, observer, checkpoint).fit(network, labelled)
+        return self._keep(learned, replace(learned.model, decided=self.model.decided))
+
+    def _stage(self, config: Config, observer: Observer | None, checkpoint: Checkpoint | None) -> Stage:
+        return Stage(config=config, runtime=self.runtime, observer=observer or Observer(), checkpoint=checkpoint)
+
+    def _keep(self, learned: Learned, model: Model) -> Learner:
+        self._model, self.trained = model, learned.trained
         return self
 
     def discover(
@@ -304,134 +256,35 @@ class Learner:
         checkpoint: Checkpoint | None,
     ) -> Learner:
         """A discovery; a reference sees the ``labelled`` images of stage one again."""
-        before, config = self.model, self.config
         images = self.prepare(unlabelled).without_labels()
         mixed_in = None if labelled is None else self.prepare(labelled)
         novel = check_novel(novel, len(images))
-        teacher, terms, step = before.network.requires_grad_(False), config.method.active, before.network.steps + 1
-        with seeded(config.seed, "grow", step):
-            student = placed(grow(teacher, novel), self.runtime.device)
-        start = self._start(student, teacher, images) if config.method.start == "k-means" else None
-        if terms:
-            choose_trained(student, frozen=config.method.frozen, terms=terms)
-            objective = self._objective(student, before, images, start, 0 if mixed_in is None else len(mixed_in))
-            self._train(
-                objective,
-                images,
-                config.discover,
-                labelled=int(before.statistics.count[: teacher.known].sum()),
-                augment=config.discover_augment,
-                mixed_in=mixed_in if objective.mixes else None,
-                observer=observer,
-                checkpoint=checkpoint,
-            )
-        else:
-            self._note_training(batch_size=None, steps=0, compiled=False)
-        statistics = before.statistics.extended(self._statistics(student, images, novel))
-        if config.method.design.readout == "means":
-            set_nearest(student.joint, statistics.mean, statistics.count > 0)
-        classes = before.classes.with_discovered(novel)
-        self._model = Model(config, student.eval(), statistics, classes, before.decided)
-        return self
+        learned = self._stage(self.config, observer, checkpoint).discover(self.model, images, novel, mixed_in)
+        return self._keep(learned, learned.model)
 
-    def _start(self, student: Network, teacher: Network, images: ImageSet) -> Tensor:
-        """Lets the newest novel head begin with clusters of the teacher's features; gives their probabilities."""
-        features = self.outputs(images, teacher, features=True).features
-        assert features is not None
-        seed = derive(self.config.seed, "k-means", student.steps)
-        basic = features[:, : teacher.backbone.features]
-        return start_from_clusters(student, basic, seed, self.runtime.processes)
-
-    def _objective(
-        self, student: Network, before: Model, images: ImageSet, start: Tensor | None, labelled: int
-    ) -> Objective:
-        """What a discovery minimises; so many ``labelled`` images are mixed in."""
-
-        def assign() -> Tensor:
-            novel = self.outputs(images, student).novel[-1]
-            return torch.from_numpy(novel).to(self.runtime.device).softmax(dim=1)
-
-        with seeded(self.config.seed, "memory", student.steps):
-            return discovery_objective(
-                student,
-                before.network,
-                before.remembered,
-                self.config.method.active,
-                images=len(images),
-                labelled=labelled,
-                device=self.runtime.device,
-                start=start,
-                assign=assign,
-                views_together=self.config.views == "together",
-                gather=self.runtime.processes.gather,
-            )
-
-    @torch.no_grad()
     def outputs(self, images: Images, network: Network | None = None, *, features: bool = False) -> Outputs:
-        """What all heads say of the images; of another network where one is given (one in training, say).
+        """What the readout and all heads say of the images; of another network where one is given (one in training).
 
         Several processes share the images out, and all get the whole.
         """
-        network = network or self.network
         prepared = self.prepare(images)
-        joint, novel, kept, calibrated = [], [], [], []
-        for extracted in self._features(prepared, network):
-            joint.append(network.decide(extracted))
-            novel.append([network.novel_logits(extracted, step) for step in range(network.steps)])
-            if features:
-                kept.append(extracted)
-            if network.design.concatenates:
-                calibrated.append(network.calibrated(extracted))
-
-        def whole(parts: Sequence[Tensor]) -> NDArray[np.float32]:
-            rows: NDArray[np.float32] = (
-                self.runtime.processes.gather_rows(torch.cat(list(parts)), len(prepared)).cpu().numpy()
-            )
-            return rows
-
-        classes = self._model.classes if self._model is not None and network is self._model.network else None
-
-        def of_classes(columns: NDArray[np.float32]) -> NDArray[np.float32]:
-            """As people have decided of the classes; a network in training has none of that yet."""
-            return columns if classes is None else classes.scores(columns)
-
-        scores = whole(joint)
-        if np.isnan(scores).any() or np.isposinf(scores).any():
-            place = f" in {self._loaded[1]}" if self._loaded is not None and self._loaded[0] is network else ""
-            raise InputError(
-                f"the model{place} gives scores that are no numbers: restore it from a copy, or learn it again"
-            )
-        return Outputs(
-            joint=of_classes(scores),
-            novel=tuple(whole(parts) for parts in zip(*novel, strict=True)),
-            features=whole(kept) if features else None,
-            calibrated=of_classes(whole(calibrated)) if calibrated else None,
-            by_joint=network.design.readout == "joint",
+        model = self._model if self._model is not None and network in (None, self._model.network) else None
+        readout = build_readout(self.network if network is None else network)
+        outputs = Inference(self.config, self.runtime).outputs(prepared, readout, features=features)
+        loaded = self._loaded is not None and self._loaded[0] is readout.network
+        check_scores(outputs.scores, f" in {self._loaded[1]}" if self._loaded is not None and loaded else "")
+        if model is None:  # what people have decided of the classes is not for a network in training
+            return outputs
+        beside = outputs.side_by_side
+        return replace(
+            outputs,
+            scores=model.classes.scores(outputs.scores),
+            side_by_side=None if beside is None else model.classes.scores(beside),
         )
-
-    @torch.no_grad()
-    def _features(self, images: ImageSet, network: Network) -> Iterator[Tensor]:
-        """Features of this process's images, batch by batch; at least one batch, be it empty."""
-        device, mine = self.runtime.device, self.runtime.processes.part_of(len(images))
-        if not len(mine):
-            yield torch.zeros(0, network.width, device=device)
-            return
-        was_training = network.training
-        network.eval()
-        try:
-            with self.runtime.numerics(search=False):  # the last batch has a size of its own
-                for batch in plain_batches(
-                    images.rows(mine), batch_size=EVALUATION_BATCH, normaliser=self._normaliser(), device=device
-                ):
-                    with self.runtime.autocast():
-                        extracted = network(batch)
-                    yield extracted
-        finally:
-            network.train(was_training)
 
     def predict_proba(self, images: Images) -> NDArray[np.float64]:
         """Class probabilities ``(N, C)``; columns follow the class ids."""
-        logits = self.outputs(images).joint.astype(np.float64)
+        logits = self.outputs(images).scores.astype(np.float64)
         exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
         probabilities: NDArray[np.float64] = exponentials / exponentials.sum(axis=1, keepdims=True)
         return probabilities
@@ -440,7 +293,7 @@ class Learner:
         """Class ids ``(N,)``: old classes in the sorted order of their names, then discovered ones."""
         return self.outputs(images).predicted
 
-    def prepare(self, images: Images, keep: Keep = AUTO) -> ImageSet:
+    def prepare(self, images: Images, keep: ImageStorage = AUTO) -> ImageSet:
         """The images in the size and the channels that this model works on; ``keep`` says where those of files are."""
         size = self.config.image_size
         if size is None:
@@ -460,7 +313,7 @@ class Learner:
         model = Model.load(Path(folder))
         learner = cls.from_config(model.config, device, compiled)
         learner._asked = model.config.opened(model.decided)
-        learner._model = replace(model, network=placed(model.network, learner.runtime.device))
+        learner._model = replace(model, network=to_channels_last(model.network, learner.runtime.device))
         learner._loaded = (learner._model.network, Path(folder))
         return learner
 
@@ -478,73 +331,6 @@ class Learner:
         if labelled.labels is None:
             raise InputError("fit needs labels: give them as the second argument, or a folder of class folders")
         return labelled
-
-    def _train(
-        self,
-        objective: Objective,
-        images: ImageSet,
-        schedule: Schedule,
-        *,
-        labelled: int,
-        augment: Augment,
-        observer: Observer | None,
-        checkpoint: Checkpoint | None,
-        mixed_in: ImageSet | None = None,
-    ) -> None:
-        """A stage; ``labelled`` images had labels in stage one and are gone."""
-        objective.to(self.runtime.device)
-        batch_size = schedule.batch_of(len(images), labelled)
-        source = ImageSource(
-            images,
-            augment=augment,
-            views=objective.views,
-            batch_size=batch_size,
-            normaliser=self._normaliser(),
-            device=self.runtime.device,
-            share=self.runtime.processes.share(batch_size),
-            mixed_in=mixed_in,
-        )
-        height, width, channels = images.shape
-        shape = (objective.views * source.batch_size, channels, height, width)
-        warn_of_too_much(objective.student, shape, schedule.epochs * len(source), self.runtime)
-        compiled = train(
-            objective,
-            source,
-            schedule,
-            runtime=self.runtime,
-            seed=self.config.seed,
-            stage=objective.student.steps,
-            key="fit" if schedule is self.config.fit else "discover",
-            observer=observer or Observer(),
-            checkpoint=checkpoint,
-        )
-        self._note_training(batch_size=source.batch_size, steps=schedule.epochs * len(source), compiled=compiled)
-
-    def _note_training(self, *, batch_size: int | None, steps: int, compiled: bool) -> None:
-        self.trained = {"batch_size": batch_size, "steps": steps, "compiled": compiled, **self.runtime.describe()}
-
-    def _normaliser(self) -> Normaliser:
-        assert self.config.mean is not None
-        assert self.config.std is not None
-        return Normaliser(self.config.mean, self.config.std, self.runtime.device)
-
-    @torch.no_grad()
-    def _statistics(self, network: Network, images: ImageSet, classes: int) -> ClassStatistics:
-        """Of the images' classes, or without labels of those that the newest novel head takes them for."""
-        device = self.runtime.device
-        tally = Tally(classes, network.backbone.features, device)
-        part = self.runtime.processes.part_of(len(images))
-        given = None if images.labels is None else torch.from_numpy(images.labels[part]).to(device)
-        start = 0
-        for features in self._features(images, network):
-            rows = slice(start, start := start + len(features))
-            labels = network.novel_logits(features).argmax(dim=1) if given is None else given[rows]
-            tally.add(network.basic(features), labels)
-        statistics = self.runtime.processes.gather_tally(tally).statistics()
-        if not (statistics.mean.isfinite().all() and statistics.variance.isfinite().all()):
-            by_labels = images.labels is not None
-            raise diverged(self.config.fit if by_labels else self.config.discover, "fit" if by_labels else "discover")
-        return statistics
 
 
 def check_novel(novel: int, images: int | None = None) -> int:

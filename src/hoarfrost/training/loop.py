@@ -14,6 +14,7 @@ from hoarfrost.config import Schedule
 from hoarfrost.data.sources import ImageSource
 from hoarfrost.errors import InputError, out_of_memory
 from hoarfrost.seeding import derive
+from hoarfrost.training.averaging import WeightAverage
 from hoarfrost.training.objective import Objective
 from hoarfrost.training.observers import Entry, Observer
 from hoarfrost.training.runtime import Runtime
@@ -44,20 +45,24 @@ def train(
     key: str,
     observer: Observer,
     checkpoint: Checkpoint | None,
+    decay: float = 0.0,
 ) -> bool:
     """Trains ``objective.student`` in place, and says whether steps were compiled.
 
     An epoch's random numbers depend on seed, stage and epoch alone. ``key`` names the schedule in the configuration.
+    With a ``decay`` above 0 the student ends with the moving average of its weights over the steps.
     """
     trained = {name: p for name, p in objective.student.named_parameters() if p.requires_grad}
     if not trained:
         raise InputError("nothing is left to train: leave a part of the backbone or a head out of what is frozen")
     optimizer = build_optimizer(trained.values(), schedule, runtime.device)
-    done = _restore(objective, optimizer, trained, checkpoint, epochs=schedule.epochs)
-    stepper = Stepper(objective, source, optimizer, runtime=runtime, steps=(schedule.epochs - done) * len(source))
+    average = WeightAverage(objective.student, decay) if decay else None
+    done = _restore(objective, optimizer, trained, average, checkpoint, epochs=schedule.epochs)
+    steps = (schedule.epochs - done) * len(source)
+    stepper = Stepper(objective, source, optimizer, runtime=runtime, steps=steps, average=average)
     objective.train()
     observer.stage_started(stage, epochs=schedule.epochs, batches=len(source), done=done)
-    if stepper.untried and done < schedule.epochs:
+    if stepper.compile_pending and done < schedule.epochs:
         observer.compiling()
     saved, took = time.perf_counter(), 0.0
     with runtime.numerics():
@@ -81,10 +86,12 @@ def train(
             objective.train()
             now = time.perf_counter()
             if checkpoint is not None and now - saved >= runtime.save_after(took) and runtime.processes.is_first:
-                checkpoint.save(epoch + 1, _state(objective, optimizer, trained))
+                checkpoint.save(epoch + 1, _state(objective, optimizer, trained, average))
                 saved = time.perf_counter()
                 took = saved - now
     optimizer.zero_grad(set_to_none=True)
+    if average is not None:
+        average.take_over()
     return stepper.compiled
 
 
@@ -129,7 +136,10 @@ def _entry(objective: Objective, source: ImageSource, sums: list[float]) -> Entr
 
 
 def _state(
-    objective: Objective, optimizer: torch.optim.Optimizer, trained: dict[str, torch.nn.Parameter]
+    objective: Objective,
+    optimizer: torch.optim.Optimizer,
+    trained: dict[str, torch.nn.Parameter],
+    average: WeightAverage | None,
 ) -> dict[str, Tensor]:
     tensors = {f"network.{name}": tensor for name, tensor in objective.student.state_dict().items()}
     tensors |= {f"memory.{name}": tensor for name, tensor in objective.memories.state_dict().items()}
@@ -137,6 +147,8 @@ def _state(
         buffer = optimizer.state[parameter].get("momentum_buffer")
         if buffer is not None:  # none with a momentum of 0
             tensors[f"momentum.{name}"] = buffer
+    if average is not None:
+        tensors |= {f"average.{name}": tensor for name, tensor in average.averages.items()}
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
@@ -144,6 +156,7 @@ def _restore(
     objective: Objective,
     optimizer: torch.optim.Optimizer,
     trained: dict[str, torch.nn.Parameter],
+    average: WeightAverage | None,
     checkpoint: Checkpoint | None,
     *,
     epochs: int,
@@ -163,7 +176,9 @@ def _restore(
                 # In the parameter's own memory format, as the optimiser would have made it.
                 buffer = torch.empty_like(parameter, requires_grad=False).copy_(tensors[f"momentum.{name}"])
                 optimizer.state[parameter]["momentum_buffer"] = buffer
-    except RuntimeError as error:  # other names or shapes
+        for name, tensor in ({} if average is None else average.averages).items():
+            tensor.copy_(tensors[f"average.{name}"])
+    except (RuntimeError, KeyError) as error:  # other names or shapes
         if out_of_memory(error):
             raise
         raise checkpoint.damaged() from error

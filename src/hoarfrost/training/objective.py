@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from hoarfrost.losses.memory import Memory, memories, to_mix
-from hoarfrost.losses.terms import LossInputs, Replay, Term
+from hoarfrost.data.augment import Augment
+from hoarfrost.errors import unknown
+from hoarfrost.losses.inputs import FIRST, SECOND, Activations, LossInputs, Sizes, View
+from hoarfrost.losses.memory import Memory
+from hoarfrost.losses.terms import Replay, Term
 from hoarfrost.models.network import Network
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.rehearsal import Rehearsal
@@ -36,7 +39,18 @@ def choose_trained(network: Network, *, frozen: Sequence[str], terms: Sequence[T
     for name, parts in (("novel", network.novel), ("auxiliary", network.auxiliary)):
         if len(parts):
             parts[-1].requires_grad_(name in heads)
+    for name, head in network.heads.items():
+        head.requires_grad_(name in heads)
     network.branches.requires_grad_(True)
+
+
+def views_of(terms: Sequence[Term]) -> tuple[View, ...]:
+    """The views that the terms look at: the first always, then the second, then others, alike ones together."""
+    named = {view.name: view for term in terms for view in (FIRST, *term.views)}
+    usual = [view for view in (FIRST, SECOND) if view.name in named]
+    others = [view for view in named.values() if view not in usual]
+    kinds = list(dict.fromkeys(view.augment for view in others))
+    return (*usual, *sorted(others, key=lambda view: kinds.index(view.augment)))
 
 
 class Objective(nn.Module):
@@ -68,14 +82,18 @@ class Objective(nn.Module):
         self.memories = nn.ModuleList(remembered)
         self.needs = frozenset(need for term in self.terms for need in term.needs)
         self.rehearsal = rehearsal if "replay" in self.needs else None
+        self.views = views_of(self.terms)
+        self.read = {(head, view) for term in self.terms for head in term.heads for view in term.views}
+        for head, _ in self.read:
+            if head not in student.head_names:
+                raise unknown("head", head, student.head_names)
         # The ramps live in a tensor, so that a new epoch changes a value and no code.
         self.register_buffer("weights", torch.zeros(len(self.terms)), persistent=False)
         self.weights: Tensor
 
-    @property
-    def views(self) -> int:
-        """How many views of an image the terms look at."""
-        return 2 if "second view" in self.needs else 1
+    def augments(self, usual: Augment) -> tuple[Augment, ...]:
+        """How each view is changed, where it is ``usual`` unless a term says otherwise."""
+        return tuple(view.augment or usual for view in self.views)
 
     @property
     def mixes(self) -> bool:
@@ -124,38 +142,37 @@ class Objective(nn.Module):
             with torch.no_grad():
                 hits = total.new_zeros(())
                 if inputs.labels is not None:
-                    hits = (inputs.joint.argmax(dim=1) == inputs.labels).sum()
-                noticed = tuple(memory.noticed(inputs) for memory in self.remembered)
-                return total, torch.cat([total[None], losses, hits[None]]), noticed
+                    hits = (inputs.logits("joint").argmax(dim=1) == inputs.labels).sum()
+                updates = tuple(memory.compute_update(inputs) for memory in self.remembered)
+                return total, torch.cat([total[None], losses, hits[None]]), updates
 
-    def note(self, rows: Tensor, noticed: tuple[Tensor | None, ...]) -> None:
-        """Lets the memories keep what they noticed in a step.
+    def apply_updates(self, rows: Tensor, updates: tuple[Tensor | None, ...]) -> None:
+        """Lets the memories keep what they computed in a step.
 
         After its backward pass and apart from what is compiled: PyTorch's compiler takes the copy of a buffer for the
         buffer, and the backward pass would read what is kept now in place of what was there.
         """
         with torch.no_grad():
-            for memory, found in zip(self.remembered, noticed, strict=True):
+            for memory, found in zip(self.remembered, updates, strict=True):
                 if found is not None:
-                    memory.note(rows, found)
+                    memory.apply_update(rows, found)
 
     def inputs(
         self, images: Tensor, labels: Tensor | None, replayed: Replayed | None, rows: Tensor | None = None
     ) -> LossInputs:
         """Runs the networks, as far as the terms need them."""
-        student, teacher, views = self.student, self.teacher, images.chunk(self.views)
+        student, teacher, views = self.student, self.teacher, images.chunk(len(self.views))
         if self.views_together:
-            features = list(student(images).float().chunk(self.views))
+            features = list(student(images).float().chunk(len(self.views)))
         else:
             features = [student(view).float() for view in views]
-        known, part = student.classes - (student.novel_per_step[-1] if student.steps else 0), None
-        first = views[0]
+        first, part, sizes = views[0], None, sizes_of(student)
         if self.mixes:
             assert rows is not None
             assert labels is not None
             # Of both kinds every process has the same part.
             new = len(first) * len(rows) // (len(rows) + len(labels))
-            part = self.labelled_part([view[new:] for view in features], labels, known=known)
+            part = self._labelled_part([view[new:] for view in features], labels)
             features, labels, first = [view[:new] for view in features], None, first[:new]
         taught = None
         if teacher is not None and "teacher" in self.needs:
@@ -164,66 +181,81 @@ class Objective(nn.Module):
         if self.gather is not None:
             features = [self.gather(view) for view in features]
             taught = None if taught is None else self.gather(taught)
-        two = self.views > 1
-        given: dict[str, Tensor | None] = {}
-        old_novel: tuple[Tensor, ...] = ()
-        teacher_novel: tuple[Tensor, ...] = ()
         with torch.autocast(images.device.type, enabled=False):
-            if student.steps:
-                given["novel"] = student.novel_logits(features[0])
-                given["novel_second"] = student.novel_logits(features[1]) if two else None
-            if "joint second view" in self.needs:
-                given["joint_second"] = student.joint_logits(features[1])
-            if "auxiliary" in self.needs:
-                given["auxiliary"] = student.auxiliary_logits(features[0])
+            # Heads are computed in one order, whatever the terms: that in which their gradients are added up.
+            logits = self._logits(features, ("novel", "joint", "auxiliary", *student.heads), first_joint=False)
+            before, old_heads = None, None
             if teacher is not None and taught is not None:
+                heads = teacher.class_heads if "old heads" in self.needs else ("joint",)
                 with torch.no_grad():
-                    given["teacher_features"] = teacher.basic(taught)
-                    given["teacher_joint"] = teacher.joint_logits(taught)
-                if "old head" in self.needs:
-                    given["old_head"] = teacher.joint_logits(features[0])
-                    earlier = range(teacher.steps)
-                    with torch.no_grad():
-                        teacher_novel = tuple(teacher.novel_logits(taught, step) for step in earlier)
-                    old_novel = tuple(teacher.novel_logits(features[0], step) for step in earlier)
+                    before = activations(teacher, taught, heads)
+                if "old heads" in self.needs:
+                    old_heads = activations(teacher, features[0], heads)
+            replay_logits, replay_labels, extra_samples = None, None, None
             if replayed is not None:
-                drawn, given["replay_labels"] = replayed
-                rehearsed = len(replayed[1])
-                given["replay_joint"], given["replay_more"] = student.joint(drawn[:rehearsed]), drawn[rehearsed:]
+                drawn, replay_labels = replayed
+                rehearsed = len(replay_labels)
+                replay_logits, extra_samples = student.joint(drawn[:rehearsed]), drawn[rehearsed:]
+            memories: dict[str, Tensor] = {}
             if rows is not None:
                 for memory in self.remembered:
-                    given |= memory.given(rows)
-            joint = student.joint_logits(features[0])
+                    memories |= memory.loss_inputs(rows)
+            logits["joint", FIRST.name] = student.joint_logits(features[0])
         return LossInputs(
-            known=known,
-            labelled=student.known,
-            features=student.basic(features[0]),
-            features_second=student.basic(features[1]) if two else None,
-            joint=joint,
+            labelled_classes=sizes.labelled_classes,
+            seen_classes=sizes.seen_classes,
+            novel_classes=sizes.novel_classes,
+            student=Activations(features_by_view=self._by_view(features), logits_by_head=logits),
             labels=labels,
+            teacher=before,
+            old_heads=old_heads,
+            earlier_heads=() if teacher is None else teacher.class_heads[1:],
+            replay_logits=replay_logits,
+            replay_labels=replay_labels,
+            extra_samples=extra_samples,
+            memories=memories,
             labelled_part=part,
-            old_novel=old_novel,
-            teacher_novel=teacher_novel,
-            **given,
         )
 
-    def labelled_part(self, features: list[Tensor], labels: Tensor, *, known: int) -> LossInputs:
+    def _labelled_part(self, features: list[Tensor], labels: Tensor) -> LossInputs:
         """What the heads say of labelled images that are mixed in, from this process's features of each view."""
-        student, two = self.student, self.views > 1
         if self.gather is not None:
             features = [self.gather(view) for view in features]
         with torch.autocast(labels.device.type, enabled=False):
-            return LossInputs(
-                known=known,
-                labelled=student.known,
-                features=student.basic(features[0]),
-                features_second=student.basic(features[1]) if two else None,
-                joint=student.joint_logits(features[0]),
-                joint_second=student.joint_logits(features[1]) if two else None,
-                novel=student.novel_logits(features[0]),
-                novel_second=student.novel_logits(features[1]) if two else None,
-                labels=labels,
-            )
+            by_view = self._by_view(features)
+            logits = self._logits(features, ("joint", "novel", "auxiliary", *self.student.heads))
+        sizes = sizes_of(self.student)
+        return LossInputs(
+            labelled_classes=sizes.labelled_classes,
+            seen_classes=sizes.seen_classes,
+            novel_classes=sizes.novel_classes,
+            student=Activations(features_by_view=by_view, logits_by_head=logits),
+            labels=labels,
+        )
+
+    def _logits(
+        self, features: Sequence[Tensor], heads: Sequence[str], *, first_joint: bool = True
+    ) -> dict[tuple[str, str], Tensor]:
+        """What the terms read of these heads, in their order."""
+        return {
+            (head, view.name): self.student.logits(head, seen)
+            for head in heads
+            for view, seen in zip(self.views, features, strict=True)
+            if (head, view) in self.read and (first_joint or (head, view) != ("joint", FIRST))
+        }
+
+    def _by_view(self, features: Sequence[Tensor]) -> dict[str, Tensor]:
+        return {
+            view.name: self.student.backbone_features(seen) for view, seen in zip(self.views, features, strict=True)
+        }
+
+
+def activations(network: Network, features: Tensor, heads: Sequence[str]) -> Activations:
+    """What some heads of a network say of features ``(B, width)``, as of a first view."""
+    return Activations(
+        features_by_view={FIRST.name: network.backbone_features(features)},
+        logits_by_head={(head, FIRST.name): network.logits(head, features) for head in heads},
+    )
 
 
 def discovery_objective(
@@ -235,30 +267,57 @@ def discovery_objective(
     images: int,
     labelled: int = 0,
     device: torch.device,
-    start: Tensor | None = None,
+    clusters: Tensor | None = None,
     assign: Callable[[], Tensor] | None = None,
     views_together: bool = True,
     gather: Callable[[Tensor], Tensor] | None = None,
 ) -> Objective:
     """What a discovery in so many images minimises, with all that its terms remember.
 
-    ``labelled`` images of stage one are mixed in, for a reference that sees them again.
-    ``start`` are the first cluster probabilities of the images, for terms that cluster.
+    ``labelled`` images of stage one are mixed in, for a reference that sees them again. ``clusters`` are the first
+    probabilities of the images' new classes, for terms that start from k-means.
     """
     rehearsal = None
     replay = next((term for term in terms if isinstance(term, Replay)), None)
     if replay is not None:
-        rehearsed = statistics.first(student.known) if replay.over == "labelled" else statistics
-        rehearsal = Rehearsal(rehearsed, replay, device, more=to_mix(terms))
-    novel, width = student.novel_per_step[-1], student.backbone.features
+        rehearsed = statistics.first(student.labelled_classes) if replay.over == "labelled" else statistics
+        rehearsal = Rehearsal(rehearsed, replay, device, extra_samples=sum(term.extra_samples for term in terms))
     objective = Objective(
         student,
         terms=terms,
         teacher=teacher,
         rehearsal=rehearsal,
-        remembered=memories(terms, images=images, labelled=labelled, novel=novel, width=width, start=start),
+        remembered=made_memories(terms, sizes_of(student, images, labelled_images=labelled, clusters=clusters)),
         assign=assign,
         views_together=views_together,
         gather=gather,
     )
     return objective.to(device)
+
+
+def made_memories(terms: Sequence[Term], sizes: Sizes) -> list[Memory]:
+    """What the terms remember, in their order."""
+    return [memory for term in terms if (memory := term.make_memory(sizes)) is not None]
+
+
+def make_heads(network: Network, terms: Sequence[Term], sizes: Sizes) -> None:
+    """Gives a network the heads that terms make themselves; of one name the first that makes it."""
+    device = network.joint.weight.device
+    for term in terms:
+        for name, head in term.make_heads(sizes).items():
+            if name not in network.head_names:
+                network.heads[name] = head.to(device)
+
+
+def sizes_of(network: Network, images: int = 0, *, labelled_images: int = 0, clusters: Tensor | None = None) -> Sizes:
+    """What a network is about to learn."""
+    novel = network.novel_per_step[-1] if network.steps else 0
+    return Sizes(
+        features=network.backbone.width,
+        images=images,
+        labelled_classes=network.labelled_classes,
+        seen_classes=network.classes - novel,
+        novel_classes=novel,
+        labelled_images=labelled_images,
+        clusters=clusters,
+    )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hoarfrost.data.sources import ImageSource, Picked
+from hoarfrost.training.averaging import WeightAverage
 from hoarfrost.training.capture import Capture
 from hoarfrost.training.compiling import compiled, compiling_quietly, gc_paused
 from hoarfrost.training.objective import Objective, Outcome, Replayed
@@ -30,7 +31,7 @@ class Pass(nn.Module):
         self.source, self.objective, self.runtime = source, objective, runtime
 
     def forward(self, picked: Picked, drawn: tuple[Tensor, ...], replayed: Replayed | None) -> Outcome:
-        """The loss, the statistics, and what memories noticed."""
+        """The loss, the statistics, and what memories are to keep."""
         batch = self.source.batch(picked, drawn)
         with self.runtime.autocast():
             outcome: Outcome = self.objective(batch.images, batch.labels, replayed, picked[0])
@@ -51,16 +52,17 @@ class Stepper:
         *,
         runtime: Runtime,
         steps: int,
+        average: WeightAverage | None = None,
     ) -> None:
-        self.objective, self.source, self.runtime = objective, source, runtime
+        self.objective, self.source, self.runtime, self.average = objective, source, runtime, average
         self.generator = torch.Generator(device=runtime.device)
         self.sums = torch.zeros(len(objective.statistics) + 1, device=runtime.device)
         whole = Pass(source, objective, runtime)
         self.module, self.optimizer = runtime.processes.set_up(whole), optimizer
         self.compute: Callable[..., Outcome] = self.module
         self._rounded = Rounded(objective, torch.bfloat16) if runtime.rounds else None
-        self.untried = runtime.compiles(steps)
-        if self.untried:
+        self.compile_pending = runtime.compiles(steps)
+        if self.compile_pending:
             options = dict(OPTIONS) if objective.teacher is None else None
             self.compute = partial(compiled(Pass.forward, options=options), whole)
             if self._rounded is not None:
@@ -82,8 +84,8 @@ class Stepper:
 
     def __call__(self, picked: Picked) -> None:
         """One step; nothing here waits for the device."""
-        if self.untried:
-            self.untried = False
+        if self.compile_pending:
+            self.compile_pending = False
             drawn = self.generator.get_state()
             try:
                 with compiling_quietly(), gc_paused():
@@ -109,11 +111,13 @@ class Stepper:
         """The step itself: all of it is on the device."""
         self.optimizer.zero_grad(set_to_none=True)
         drawn, replayed = self.source.draw(self.generator), self.objective.draw(self.generator)
-        loss, statistics, noticed = self.compute(picked, drawn, replayed)
+        loss, statistics, updates = self.compute(picked, drawn, replayed)
         torch.autograd.backward(loss)
         if self._rounded is None:
             self.optimizer.step()
         else:
             self._rounded.step(self.optimizer)
-        self.objective.note(picked[0], noticed)
+        if self.average is not None:
+            self.average.update()
+        self.objective.apply_updates(picked[0], updates)
         self.sums += statistics

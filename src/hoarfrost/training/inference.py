@@ -1,0 +1,140 @@
+"""A network run over images without training it: features, what the heads say, and class statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hoarfrost.config import Config
+from hoarfrost.data.images import ImageSet
+from hoarfrost.data.sources import Normaliser, plain_batches
+from hoarfrost.errors import InputError
+from hoarfrost.models.network import Network
+from hoarfrost.models.readout import Readout
+from hoarfrost.models.statistics import ClassStatistics, Tally
+from hoarfrost.training.runtime import Runtime
+
+EVALUATION_BATCH = 512
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a model says of N images."""
+
+    scores: NDArray[np.float32]
+    """(N, C) over all classes, of the method's readout; for most methods they are the joint head's logits"""
+    novel_scores: tuple[NDArray[np.float32], ...]
+    """(N, n_t) of each discovery step's classes among themselves; for most methods the novel heads' logits"""
+    features: NDArray[np.float32] | None = None
+    """(N, D), where asked for"""
+    side_by_side: NDArray[np.float32] | None = None
+    """(N, C), where heads are concatenated: the probabilities of each head by itself"""
+    by_joint: bool = True
+    """whether the joint head decides, as it was trained"""
+
+    @property
+    def predicted(self) -> NDArray[np.int64]:
+        """(N,) class ids"""
+        return best(self.scores)
+
+
+def best(scores: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The class with the highest score, of each image."""
+    classes: NDArray[np.int64] = scores.argmax(axis=1)
+    return classes
+
+
+class Inference:
+    """Runs networks over images of the size and the channels that the configuration says.
+
+    Several processes share the images out, and all get the whole.
+    """
+
+    def __init__(self, config: Config, runtime: Runtime) -> None:
+        assert config.mean is not None
+        assert config.std is not None
+        self.config, self.runtime = config, runtime
+        self.normaliser = Normaliser(config.mean, config.std, runtime.device)
+
+    @torch.no_grad()
+    def batches(self, images: ImageSet, network: Network) -> Iterator[Tensor]:
+        """Features ``(B, width)`` of this process's images; at least one batch, be it empty."""
+        device, mine = self.runtime.device, self.runtime.processes.part_of(len(images))
+        if not len(mine):
+            yield torch.zeros(0, network.width, device=device)
+            return
+        was_training = network.training
+        network.eval()
+        try:
+            with self.runtime.numerics(search=False):  # the last batch has a size of its own
+                for batch in plain_batches(
+                    images.rows(mine), batch_size=EVALUATION_BATCH, normaliser=self.normaliser, device=device
+                ):
+                    with self.runtime.autocast():
+                        extracted = network(batch)
+                    yield extracted
+        finally:
+            network.train(was_training)
+
+    def features(self, images: ImageSet, network: Network) -> NDArray[np.float32]:
+        """``(N, D)`` of the backbone."""
+        return self._whole([network.backbone_features(batch) for batch in self.batches(images, network)], len(images))
+
+    @torch.no_grad()
+    def novel_logits(self, images: ImageSet, network: Network) -> Tensor:
+        """``(N, n)`` of the newest novel head."""
+        logits = [network.novel_logits(batch) for batch in self.batches(images, network)]
+        return self.runtime.processes.gather_rows(torch.cat(logits), len(images))
+
+    @torch.no_grad()
+    def outputs(self, images: ImageSet, readout: Readout, *, features: bool = False) -> Outputs:
+        """What a readout and the novel heads of its network say."""
+        network = readout.network
+        scores, novel, kept, beside = [], [], [], []
+        for extracted in self.batches(images, network):
+            scores.append(readout.scores(extracted))
+            novel.append([readout.novel_scores(extracted, step) for step in range(network.steps)])
+            if features:
+                kept.append(extracted)
+            alone = readout.side_by_side(extracted)
+            if alone is not None:
+                beside.append(alone)
+        count = len(images)
+        return Outputs(
+            scores=self._whole(scores, count),
+            novel_scores=tuple(self._whole(parts, count) for parts in zip(*novel, strict=True)),
+            features=self._whole(kept, count) if features else None,
+            side_by_side=self._whole(beside, count) if beside else None,
+            by_joint=network.design.readout == "joint",
+        )
+
+    @torch.no_grad()
+    def statistics(
+        self, images: ImageSet, network: Network, labels: NDArray[np.int64], classes: int
+    ) -> ClassStatistics:
+        """Of the images that have a class id, 0 to ``classes`` - 1, in ``labels`` (N,); those below 0 are left out."""
+        device, part = self.runtime.device, self.runtime.processes.part_of(len(images))
+        tally = Tally(classes, network.backbone.width, device)
+        given, start = torch.from_numpy(labels[part]).to(device), 0
+        some_left_out = bool((labels < 0).any())
+        for features in self.batches(images, network):
+            ids, seen = given[start : (start := start + len(features))], network.backbone_features(features)
+            tally.add(*((seen[ids >= 0], ids[ids >= 0]) if some_left_out else (seen, ids)))
+        return self.runtime.processes.gather_tally(tally).statistics()
+
+    def _whole(self, parts: Sequence[Tensor], count: int) -> NDArray[np.float32]:
+        rows: NDArray[np.float32] = self.runtime.processes.gather_rows(torch.cat(list(parts)), count).cpu().numpy()
+        return rows
+
+
+def check_scores(scores: NDArray[np.float32], place: str = "") -> None:
+    """Refuses scores of a model with damaged weights."""
+    if np.isnan(scores).any() or np.isposinf(scores).any():
+        raise InputError(
+            f"the model{place} gives scores that are no numbers: restore it from a copy, or learn it again"
+        )

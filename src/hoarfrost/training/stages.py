@@ -1,0 +1,201 @@
+"""The two stages of learning: from labelled images, and from unlabelled ones after those are gone.
+
+A stage takes images and, in a discovery, the model before; it gives the model after. A discovery is a short list of
+phases: a student grows out of the model before, it is trained, each image is assigned to a class, it is decided which
+network stays, and what is to be remembered of the new classes is computed with that one.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hoarfrost.config import Config, Schedule
+from hoarfrost.data.augment import Augment
+from hoarfrost.data.images import ImageSet
+from hoarfrost.data.sources import ImageSource
+from hoarfrost.losses.terms import Term
+from hoarfrost.models.classes import ClassTable
+from hoarfrost.models.model import Model
+from hoarfrost.models.network import Network, grow, set_nearest, to_channels_last
+from hoarfrost.models.statistics import ClassStatistics
+from hoarfrost.seeding import derive, seeded
+from hoarfrost.training.averaging import average_of
+from hoarfrost.training.forecast import warn_of_too_much
+from hoarfrost.training.inference import Inference
+from hoarfrost.training.loop import Checkpoint, diverged, train
+from hoarfrost.training.objective import Objective, choose_trained, discovery_objective, make_heads, sizes_of
+from hoarfrost.training.observers import Observer
+from hoarfrost.training.runtime import Runtime
+from hoarfrost.training.start import start_from_clusters
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a stage leaves."""
+
+    model: Model
+    trained: dict[str, Any]
+    """how it was computed: batch size, steps of the optimiser, precision, versions"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One stage, with what it is computed by and who looks on."""
+
+    config: Config
+    runtime: Runtime
+    observer: Observer
+    checkpoint: Checkpoint | None
+
+    def fit(self, network: Network, labelled: ImageSet) -> Learned:
+        """Trains a new network on labelled images of all its classes, and remembers the statistics of each."""
+        config, terms = self.config, self.config.method.stage_one
+        assert labelled.labels is not None
+        network = to_channels_last(network, self.runtime.device)
+        self._make_heads(network, terms, len(labelled))
+        choose_trained(network, frozen=(), terms=terms)
+        objective = Objective(network, terms=terms, gather=self.runtime.processes.gather)
+        trained = self._train(objective, labelled, config.fit, "fit", labelled=0, augment=config.fit_augment)
+        network.heads.clear()
+        statistics = self._statistics(network, labelled, labelled.labels, network.classes, "fit")
+        classes = ClassTable.of_steps(labelled.class_names, (network.labelled_classes, *network.novel_per_step))
+        return Learned(Model(config, network.eval(), statistics, classes), trained)
+
+    def discover(self, before: Model, images: ImageSet, novel: int, labelled: ImageSet | None = None) -> Learned:
+        """Finds ``novel`` new classes in unlabelled images; a reference sees ``labelled`` ones of stage one again."""
+        method, teacher = self.config.method, before.network.requires_grad_(False)
+        step = teacher.steps + 1
+        with seeded(self.config.seed, "grow", step):
+            student = to_channels_last(grow(teacher, novel), self.runtime.device)
+        unmoved = student if method.decides == "trained" else copy.deepcopy(student)
+        trained = self._train_student(student, before, images, labelled)
+        assigned = self._assign(student, images)
+        network = {"trained": student, "unmoved": unmoved}.get(method.decides) or average_of(unmoved, student)
+        if network is not student:
+            network.novel[-1] = student.novel[-1]
+        found = self._statistics(network, images, assigned - teacher.classes, novel, "discover")
+        statistics = before.statistics.extended(found)
+        if method.design.readout == "means":
+            set_nearest(network.joint, statistics.mean, statistics.count > 0)
+        classes = before.classes.with_discovered(novel)
+        return Learned(Model(self.config, network.eval(), statistics, classes, before.decided), trained)
+
+    def _train_student(
+        self, student: Network, before: Model, images: ImageSet, labelled: ImageSet | None
+    ) -> dict[str, Any]:
+        """The phase that trains; some methods have none."""
+        config, terms = self.config, self.config.method.active
+        clusters = self._start(student, before.network, images) if config.method.start == "k-means" else None
+        if not terms:
+            return self._described(batch_size=None, steps=0, compiled=False)
+        self._make_heads(student, terms, len(images))
+        choose_trained(student, frozen=config.method.frozen, terms=terms)
+        objective = self._objective(student, before, images, clusters, 0 if labelled is None else len(labelled))
+        trained = self._train(
+            objective,
+            images,
+            config.discover,
+            "discover",
+            labelled=int(before.statistics.count[: student.labelled_classes].sum()),
+            augment=config.discover_augment,
+            mixed_in=labelled if objective.mixes else None,
+        )
+        student.heads.clear()
+        return trained
+
+    def _start(self, student: Network, teacher: Network, images: ImageSet) -> Tensor:
+        """Lets the newest novel head begin with clusters of the teacher's features; gives their probabilities."""
+        features = Inference(self.config, self.runtime).features(images, teacher)
+        seed = derive(self.config.seed, "k-means", student.steps)
+        return start_from_clusters(student, features, seed, self.runtime.processes)
+
+    def _make_heads(self, network: Network, terms: tuple[Term, ...], images: int) -> None:
+        """Those that terms make themselves."""
+        with seeded(self.config.seed, "heads", network.steps):
+            make_heads(network, terms, sizes_of(network, images))
+
+    def _objective(
+        self, student: Network, before: Model, images: ImageSet, clusters: Tensor | None, labelled: int
+    ) -> Objective:
+        """What a discovery minimises; so many ``labelled`` images are mixed in."""
+        inference = Inference(self.config, self.runtime)
+        with seeded(self.config.seed, "memory", student.steps):
+            return discovery_objective(
+                student,
+                before.network,
+                before.remembered,
+                self.config.method.active,
+                images=len(images),
+                labelled=labelled,
+                device=self.runtime.device,
+                clusters=clusters,
+                assign=lambda: inference.novel_logits(images, student).softmax(dim=1),
+                views_together=self.config.views == "together",
+                gather=self.runtime.processes.gather,
+            )
+
+    def _assign(self, student: Network, images: ImageSet) -> NDArray[np.int64]:
+        """``(N,)``: the class id that each image is given to, of those that the newest novel head knows."""
+        logits = Inference(self.config, self.runtime).novel_logits(images, student)
+        clusters: NDArray[np.int64] = logits.argmax(dim=1).cpu().numpy()
+        return clusters + student.classes - student.novel_per_step[-1]
+
+    def _statistics(
+        self, network: Network, images: ImageSet, labels: NDArray[np.int64], classes: int, key: str
+    ) -> ClassStatistics:
+        statistics = Inference(self.config, self.runtime).statistics(images, network, labels, classes)
+        if not (statistics.mean.isfinite().all() and statistics.variance.isfinite().all()):
+            raise diverged(getattr(self.config, key), key)
+        return statistics
+
+    def _train(
+        self,
+        objective: Objective,
+        images: ImageSet,
+        schedule: Schedule,
+        key: str,
+        *,
+        labelled: int,
+        augment: Augment,
+        mixed_in: ImageSet | None = None,
+    ) -> dict[str, Any]:
+        """Trains the objective's student; ``labelled`` images had labels in stage one and are gone."""
+        runtime = self.runtime
+        objective.to(runtime.device)
+        batch_size = schedule.batch_of(len(images), labelled)
+        views = objective.augments(augment)
+        source = ImageSource(
+            images,
+            views=views,
+            batch_size=batch_size,
+            normaliser=Inference(self.config, runtime).normaliser,
+            device=runtime.device,
+            share=runtime.processes.share(batch_size),
+            mixed_in=mixed_in,
+        )
+        height, width, channels = images.shape
+        shape = (len(views) * source.batch_size, channels, height, width)
+        steps = schedule.epochs * len(source)
+        warn_of_too_much(objective.student, shape, steps, runtime)
+        compiled = train(
+            objective,
+            source,
+            schedule,
+            runtime=runtime,
+            seed=self.config.seed,
+            stage=objective.student.steps,
+            key=key,
+            observer=self.observer,
+            checkpoint=self.checkpoint,
+            decay=0.0 if key == "fit" else self.config.method.weight_average,
+        )
+        return self._described(batch_size=source.batch_size, steps=steps, compiled=compiled)
+
+    def _described(self, *, batch_size: int | None, steps: int, compiled: bool) -> dict[str, Any]:
+        return {"batch_size": batch_size, "steps": steps, "compiled": compiled, **self.runtime.describe()}
