@@ -10,6 +10,7 @@ from typing import Any, Literal
 from hoarfrost.data.arrays import MAX_SIDE, MIN_SIDE
 from hoarfrost.data.augment import Augment, Crop
 from hoarfrost.errors import require
+from hoarfrost.losses.inputs import View
 from hoarfrost.losses.terms import CrossEntropy, Term
 from hoarfrost.models.network import Design
 
@@ -181,13 +182,26 @@ class Method:
         )
         require(any(term.weight for term in self.stage_one), "method.stage_one needs a term with a weight above 0")
         for name in ("terms", "stage_one"):
-            kinds = [term.kind for term in getattr(self, name)]
+            terms = getattr(self, name)
+            check_views(terms)
+            kinds = [term.kind for term in terms]
             require(len(set(kinds)) == len(kinds), f"method.{name} must have each kind once, unlike {kinds}")
 
     @property
     def active(self) -> tuple[Term, ...]:
         """The terms that take part."""
         return tuple(term for term in self.terms if term.weight != 0)
+
+
+def check_views(terms: tuple[Term, ...]) -> None:
+    """Refuses terms that mean different views by one name."""
+    found: dict[str, View] = {}
+    for term in terms:
+        for view in term.views:
+            require(
+                found.setdefault(view.name, view) == view,
+                f"method.terms.{term.kind} changes its view '{view.name}' otherwise than another term: name it anew",
+            )
 
 
 DECIDED: Mapping[str, Any] = MappingProxyType({"backbone": "auto", "image_size": None, "mean": None, "std": None})

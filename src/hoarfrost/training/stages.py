@@ -29,7 +29,14 @@ from hoarfrost.training.averaging import average_of
 from hoarfrost.training.forecast import warn_of_too_much
 from hoarfrost.training.inference import Inference
 from hoarfrost.training.loop import Checkpoint, diverged, train
-from hoarfrost.training.objective import Objective, choose_trained, discovery_objective, make_heads, sizes_of
+from hoarfrost.training.objective import (
+    Objective,
+    choose_trained,
+    discovery_objective,
+    made_memories,
+    make_heads,
+    sizes_of,
+)
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.runtime import Runtime
 from hoarfrost.training.start import start_from_clusters
@@ -60,7 +67,9 @@ class Stage:
         network = to_channels_last(network, self.runtime.device)
         self._make_heads(network, terms, len(labelled))
         choose_trained(network, frozen=(), terms=terms)
-        objective = Objective(network, terms=terms, gather=self.runtime.processes.gather)
+        with seeded(config.seed, "memory", 0):
+            remembered = made_memories(terms, sizes_of(network, len(labelled)))
+        objective = Objective(network, terms=terms, remembered=remembered, gather=self.runtime.processes.gather)
         trained = self._train(objective, labelled, config.fit, "fit", labelled=0, augment=config.fit_augment)
         network.heads.clear()
         statistics = self._statistics(network, labelled, labelled.labels, network.classes, "fit")

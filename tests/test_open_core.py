@@ -1,0 +1,249 @@
+"""What the core is open for: terms with views and heads of their own, and copies that discover and are thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hoarfrost.config import Method
+from hoarfrost.data.augment import Affine, Augment
+from hoarfrost.data.images import ImageSet
+from hoarfrost.errors import InputError
+from hoarfrost.losses.inputs import LossInputs, Sizes, View
+from hoarfrost.losses.memory import Memory, Queue
+from hoarfrost.losses.terms import CrossEntropy, Term
+from hoarfrost.methods import FROST, METHODS
+from hoarfrost.models.network import Design, Network
+from hoarfrost.recipes import get_recipe
+from hoarfrost.scenario import Scenario, build_scenario
+from hoarfrost.settings import from_json, override, to_json
+from hoarfrost.store import CheckpointFile
+from hoarfrost.training.learner import Learner
+from hoarfrost.training.observers import Entry, Observer
+
+from .conftest import TINY
+
+SEEN: list[dict[str, tuple[int, ...]]] = []
+"""the shapes that the term below was given, a batch each"""
+
+
+class Cosine(nn.Module):
+    """Cosines to unit rows."""
+
+    def __init__(self, features: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(outputs, features))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return functional.normalize(features) @ functional.normalize(self.weight).T / 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swapped(Term):
+    """Two strong views agree with a weak one on more clusters than there are classes, and in a projection."""
+
+    kind: ClassVar[str] = "test-swapped"
+    heads: ClassVar[tuple[str, ...]] = ("clusters", "projection")
+    trains: ClassVar[frozenset[str]] = frozenset({"clusters", "projection"})
+
+    strong: Affine = field(default_factory=lambda: Affine(rotate=0.5, shift=0.3))
+    weak: Augment = field(default_factory=Augment)
+    size: int = 8
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        return (View("strong 1", self.strong), View("weak", self.weak), View("strong 2", self.strong))
+
+    def make_heads(self, sizes: Sizes) -> Mapping[str, nn.Module]:
+        classes = sizes.novel_classes or sizes.labelled_classes
+        return {
+            "clusters": Cosine(sizes.features, 4 * classes),
+            "projection": nn.Sequential(nn.Linear(sizes.features, 32), nn.ReLU(), nn.Linear(32, 8)),
+        }
+
+    def make_memory(self, sizes: Sizes) -> Memory:
+        return Queue(self.size, sizes.features)
+
+    def loss(self, inputs: LossInputs) -> Tensor:
+        strong_1, weak, strong_2 = self.views
+        target = inputs.logits("clusters", weak).detach().softmax(dim=1)
+        agree = [functional.cross_entropy(inputs.logits("clusters", view), target) for view in (strong_1, strong_2)]
+        apart = functional.mse_loss(inputs.logits("projection", strong_1), inputs.logits("projection", strong_2))
+        away = (functional.normalize(inputs.features(weak)) @ inputs.memory("queue").T).mean()
+        computed = inputs.student.logits_by_head
+        SEEN.append({f"{head} {view}": tuple(logits.shape) for (head, view), logits in computed.items()})
+        return torch.stack(agree).mean() + apart + away
+
+
+def learner_of(method: Method, **settings: object) -> Learner:
+    config = override(get_recipe("digits").config(method, 1), {**TINY, **settings})
+    return Learner.from_config(config, "cpu")
+
+
+class TestATermOfItsOwn:
+    def test_in_discovery(self, three_steps: Scenario, tmp_path: Path) -> None:
+        method = replace(FROST, name="swapped", terms=(*FROST.terms, Swapped()))
+        assert from_json(Method, to_json(method)) == method
+        learner = learner_of(method)
+        SEEN.clear()
+        for step in three_steps:
+            learner.learn(step)
+        for shapes in SEEN:
+            batch = shapes["novel first"][0]
+            assert shapes["clusters weak"] == (batch, 12)
+            assert shapes["projection strong 1"] == shapes["projection strong 2"] == (batch, 8)
+            assert shapes["novel second"] == (batch, 3)
+            assert "clusters first" not in shapes, "what no term reads is not computed"
+        assert not learner.network.heads, "they are gone with their stage"
+        learner.save(tmp_path / "model")
+        images = three_steps.truths[-1].test
+        assert (Learner.load(tmp_path / "model", "cpu").predict(images) == learner.predict(images)).all()
+
+    def test_in_stage_one(self, three_steps: Scenario) -> None:
+        learner = learner_of(replace(FROST, name="swapped", stage_one=(CrossEntropy(), Swapped())))
+        SEEN.clear()
+        learner.learn(three_steps.steps[0])
+        assert {shapes["clusters weak"][1] for shapes in SEEN} == {16}
+        assert not learner.network.heads
+
+    def test_it_changes_what_is_learned_and_alone_can_train(self, three_steps: Scenario) -> None:
+        plain, swapped = learner_of(FROST), learner_of(replace(FROST, name="swapped", terms=(Swapped(),)))
+        for learner in (plain, swapped):
+            for step in three_steps.steps[:2]:
+                learner.learn(step)
+        assert not torch.equal(
+            next(iter(plain.network.backbone.part("stage3").parameters())),
+            next(iter(swapped.network.backbone.part("stage3").parameters())),
+        )
+
+    def test_views_of_one_name_are_one_view(self) -> None:
+        @dataclass(frozen=True, kw_only=True)
+        class Other(Swapped):
+            kind: ClassVar[str] = "test-other"
+
+        with pytest.raises(InputError, match="view 'weak'"):
+            replace(FROST, terms=(Swapped(), Other(weak=Affine())))
+
+    def test_a_head_that_nobody_makes_is_named(self, three_steps: Scenario) -> None:
+        @dataclass(frozen=True, kw_only=True)
+        class Reading(Swapped):
+            kind: ClassVar[str] = "test-reading"
+            heads: ClassVar[tuple[str, ...]] = ("projections",)
+
+        learner = learner_of(replace(FROST, terms=(Reading(),)))
+        learner.learn(three_steps.steps[0])
+        with pytest.raises(InputError, match=r"'projections'.*'projection'"):
+            learner.learn(three_steps.steps[1])
+
+
+class TestTheNetworkThatDecides:
+    CLUSTERS = replace(
+        FROST,
+        terms=tuple(term for term in FROST.terms if "joint" not in term.trains),
+        design=Design(readout="means"),
+    )
+
+    def discovered(self, three_steps: Scenario, method: Method) -> list[dict[str, Tensor]]:
+        learner, states = learner_of(method), []
+        for step in three_steps:
+            learner.learn(step)
+            states.append({name: tensor.clone() for name, tensor in learner.network.backbone.state_dict().items()})
+        return states
+
+    def test_an_unmoved_one_stays_bit_for_bit_while_a_copy_discovers(self, three_steps: Scenario) -> None:
+        method = replace(self.CLUSTERS, decides="unmoved")
+        first, second, third = self.discovered(three_steps, method)
+        for name, tensor in first.items():
+            assert torch.equal(tensor, second[name]), name
+            assert torch.equal(tensor, third[name]), name
+
+    def test_the_average_is_half_way(self, three_steps: Scenario) -> None:
+        trained = self.discovered(three_steps, self.CLUSTERS)
+        average = self.discovered(three_steps, replace(self.CLUSTERS, decides="average"))
+        for name, tensor in average[1].items():
+            if tensor.is_floating_point():
+                torch.testing.assert_close(tensor, (trained[0][name] + trained[1][name]) / 2)
+
+    def test_new_classes_are_those_that_the_copy_found(self, three_steps: Scenario) -> None:
+        """Their means are of the images that the copy put together, in the features of what stayed."""
+        learner = learner_of(replace(self.CLUSTERS, decides="unmoved"))
+        first, second = three_steps.steps[:2]
+        learner.learn(first)
+        features = learner.outputs(second.images, features=True).features
+        assert features is not None
+        learner.learn(second)
+        statistics = learner.model.statistics
+        assert int(statistics.count[4:].sum()) == len(second.images)
+        count = statistics.count[4:, None]
+        whole = (statistics.mean[4:] * count).sum(dim=0) / count.sum()
+        np.testing.assert_allclose(whole.numpy(), features.mean(axis=0), rtol=1e-4, atol=1e-5)
+
+    def test_a_trained_head_cannot_decide_for_another_network(self) -> None:
+        with pytest.raises(InputError, match=r"decides=unmoved needs a readout from class statistics"):
+            replace(FROST, decides="unmoved")
+
+
+class Killed(Observer):
+    """Ends the training after an epoch, as a kill would."""
+
+    def __init__(self, stage: int, epoch: int) -> None:
+        self.last = (stage, epoch)
+
+    def epoch_done(self, entry: Entry, network: Network) -> None:
+        if (entry["stage"], entry["epoch"]) == self.last:
+            raise KeyboardInterrupt
+
+
+class TestAverageOverTraining:
+    AVERAGED = replace(FROST, weight_average=0.9)
+
+    def test_it_is_the_moving_average_of_every_step(self, three_steps: Scenario) -> None:
+        """With a decay that hardly forgets the weights stay near the start; they are not those without an average."""
+        with_, without = learner_of(replace(FROST, weight_average=0.999999)), learner_of(FROST)
+        for learner in (with_, without):
+            learner.learn(three_steps.steps[0])
+        before = with_.network.joint.weight.detach().clone()
+        for learner in (with_, without):
+            learner.learn(three_steps.steps[1])
+        torch.testing.assert_close(with_.network.joint.weight[:4], before, atol=1e-4, rtol=0)
+        assert not torch.allclose(without.network.joint.weight[:4], before, atol=1e-3)
+
+    def test_its_state_survives_a_kill(self, three_steps: Scenario, tmp_path: Path) -> None:
+        first, second = three_steps.steps[:2]
+        settings = {"discover.epochs": 4}
+        whole = learner_of(self.AVERAGED, **settings).learn(first).learn(second)
+        killed = learner_of(self.AVERAGED, **settings).learn(first)
+        checkpoint = CheckpointFile(tmp_path / "checkpoint.safetensors")
+        with pytest.raises(KeyboardInterrupt):
+            killed.learn(second, observer=Killed(1, 2), checkpoint=checkpoint)
+        assert checkpoint.load() is not None
+        killed.learn(second, checkpoint=checkpoint)
+        for name, tensor in whole.network.state_dict().items():
+            assert torch.equal(tensor, killed.network.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_ten_steps(name: str, digits: tuple[ImageSet, ImageSet], tmp_path: Path) -> None:
+    """Two labelled classes and eight discoveries of one: what is kept grows by what a class costs, and no faster."""
+    method = METHODS[name]
+    scenario = build_scenario(
+        *digits, split="2-1-1-1-1-1-1-1-1", supervised=method.supervised, labelled_images=method.labelled_images
+    )
+    learner = Learner(name, recipe="digits", device="cpu", settings={**TINY, "fit.epochs": 1, "discover.epochs": 1})
+    sizes = []
+    for step in scenario:
+        learner.learn(step)
+        learner.save(tmp_path / "model")
+        sizes.append(sum(file.stat().st_size for file in (tmp_path / "model").iterdir()))
+    assert learner.novel_per_step == (1,) * 8
+    added = np.diff(sizes)
+    assert added.max() < 1.05 * added.min() + 2000, "a step adds as much as any other"
+    assert (Learner.load(tmp_path / "model", "cpu").predict(digits[1]) == learner.predict(digits[1])).all()
