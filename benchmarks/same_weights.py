@@ -60,7 +60,11 @@ def learned() -> dict[str, Any]:
         if getattr(method, "labelled_images", False):
             other["labelled_images"] = True
         scenario = build_scenario(train.take(rows), test, split=SPLIT, **other)
-        config = get_recipe("digits").config(method, 3).with_fit_epochs(EPOCHS).with_discover_epochs(EPOCHS)
+        config = get_recipe("digits").config(method, 3)
+        if hasattr(config, "with_epochs"):
+            config = config.with_epochs(fit=EPOCHS, discover=EPOCHS)
+        else:  # earlier commits
+            config = config.with_fit_epochs(EPOCHS).with_discover_epochs(EPOCHS)
         learner = Learner.from_config(override(config, SHORT), "cpu")
         for step in scenario:
             learner.learn(step)

@@ -111,7 +111,7 @@ def test_the_learning_rate_drops_at_its_epochs() -> None:
 
 
 def test_shortening_scales_drops_and_ramps() -> None:
-    config = RECIPES["cifar10"].config(METHODS["frost"], seed=0).with_discover_epochs(20)
+    config = RECIPES["cifar10"].config(METHODS["frost"], seed=0).with_epochs(discover=20)
     assert (config.discover.epochs, config.discover.drops) == (20, (17,))
     ramps = {term.kind: term.ramp for term in config.method.terms}
     assert ramps["consistency"] == ramps["self-training"] == 5
@@ -265,7 +265,7 @@ def test_a_course_that_was_applied_is_neither_kept_nor_compared() -> None:
 
 
 def test_a_shortened_course_keeps_its_parts() -> None:
-    config = RECIPES["cifar10"].config(METHODS["dtc"], seed=0).with_discover_epochs(11)
+    config = RECIPES["cifar10"].config(METHODS["dtc"], seed=0).with_epochs(discover=11)
     clustering, consistency = config.method.terms
     assert isinstance(clustering, Clustering)
     assert (config.discover.warm_up, clustering.warm_up, consistency.start, config.discover.drops) == (

@@ -93,7 +93,7 @@ class TestEpochs:
 
     def test_ramps_of_stage_one_are_stretched_too(self) -> None:
         method = replace(FROST, stage_one=(CrossEntropy(ramp=10),))
-        assert digits(method).with_fit_epochs(40).method.stage_one == (CrossEntropy(ramp=20),)
+        assert digits(method).with_epochs(fit=40).method.stage_one == (CrossEntropy(ramp=20),)
 
     def test_a_kind_that_stands_twice_in_stage_one_is_refused(self) -> None:
         with pytest.raises(InputError, match=r"method\.stage_one must have each kind once"):

@@ -253,14 +253,12 @@ class Config:
         """With these of the settings left open that images can decide."""
         return replace(self, **{name: open_ for name, open_ in DECIDED.items() if name in names})
 
-    def with_fit_epochs(self, epochs: int) -> Config:
-        """With stage one shortened, or lengthened, to ``epochs``: ramps move along with the drops."""
-        scale = epochs / self.fit.epochs
-        terms = tuple(term.stretched(scale) for term in self.method.stage_one)
-        return replace(self, method=replace(self.method, stage_one=terms), fit=self.fit.shortened(epochs))
-
-    def with_discover_epochs(self, epochs: int) -> Config:
-        """With discovery shortened, or lengthened, to ``epochs``: ramps move along with the drops."""
-        scale = epochs / self.discover.epochs
-        terms = tuple(term.stretched(scale) for term in self.method.terms)
-        return replace(self, method=replace(self.method, terms=terms), discover=self.discover.shortened(epochs))
+    def with_epochs(self, *, fit: int | None = None, discover: int | None = None) -> Config:
+        """With stages shortened, or lengthened, to so many epochs: ramps move along with the drops."""
+        method, one, new = self.method, fit or self.fit.epochs, discover or self.discover.epochs
+        method = replace(
+            method,
+            stage_one=tuple(term.stretched(one / self.fit.epochs) for term in method.stage_one),
+            terms=tuple(term.stretched(new / self.discover.epochs) for term in method.terms),
+        )
+        return replace(self, method=method, fit=self.fit.shortened(one), discover=self.discover.shortened(new))

@@ -6,6 +6,18 @@ import json
 import re
 from typing import Any
 
+MISSING = "–"
+
+
+def format_score(value: float | None) -> str:
+    """A percentage with one decimal, an en dash where there is nothing to score.
+
+    >>> format_score(93.64), format_score(None)
+    ('93.6', '–')
+    """
+    return MISSING if value is None else f"{value:.1f}"
+
+
 STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufffe\uffff]")
 """what moves the cursor, ends a line, turns the direction of writing, or may not be in XML"""
 

@@ -88,10 +88,8 @@ def override(config: Config, changes: Mapping[str, Any]) -> Config:
             raise InputError(f"{key} belongs to the preset: choose another one with --method")
     if any(key.startswith("method.course") for key in changes):
         raise InputError("method.course has been applied already: change discover, as in discover.learning_rate=0.05")
-    if _is_count(changes.get("fit.epochs")):
-        config = config.with_fit_epochs(changes["fit.epochs"])
-    if _is_count(changes.get("discover.epochs")):
-        config = config.with_discover_epochs(changes["discover.epochs"])
+    epochs = {stage: changes.get(f"{stage}.epochs") for stage in ("fit", "discover")}
+    config = config.with_epochs(**{stage: count for stage, count in epochs.items() if _is_count(count)})
     content = to_json(config)
     # Another kind has other keys: it comes first, with the defaults of these.
     for key in sorted(changes, key=lambda key: key.split(".")[-1] != "kind"):

@@ -22,7 +22,7 @@ from hoarfrost.settings import to_json
 
 
 def short(name: str) -> Config:
-    return RECIPES["digits"].config(METHODS[name], 0).with_discover_epochs(1)
+    return RECIPES["digits"].config(METHODS[name], 0).with_epochs(discover=1)
 
 
 SHORT = ["--dataset", "digits", "--epochs", "1", "--device", "cpu"]

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from hoarfrost.cli import options
-from hoarfrost.printing import printable
+from hoarfrost.printing import format_score, printable
 
 SUMMARY = "score a model on a labelled folder"
 DESCRIPTION = (
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Scores and prints."""
-    from hoarfrost.cli.table import align, number
+    from hoarfrost.cli.table import align
     from hoarfrost.evaluation import score_folder
     from hoarfrost.training.learner import Learner
 
@@ -37,9 +37,9 @@ def main(args: argparse.Namespace) -> int:
     content = score_folder(learner, Path(args.images), match, options.keeping(args))
     joint, original = content["joint"], content["original_rt"]
     rows = [["protocol", "Old", "New", "All", "HM"]]
-    rows.append(["class-iNCD", *(number(joint[key]) for key in ("old", "new", "all", "hm"))])
+    rows.append(["class-iNCD", *(format_score(joint[key]) for key in ("old", "new", "all", "hm"))])
     if original is not None:
-        rows.append(["original", *(number(original[key]) for key in ("old", "new", "all")), ""])
+        rows.append(["original", *(format_score(original[key]) for key in ("old", "new", "all")), ""])
     text = f"{printable(args.model)} on {content['images']} images of {printable(args.images)}\n\n{align(rows)}"
     if args.match is not None:
         text += f"\n\nin percent; new classes matched on {printable(args.match)}"

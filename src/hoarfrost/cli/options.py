@@ -127,10 +127,7 @@ def configured(
         config = replace(config, backbone=args.backbone)
     if args.seed is not None:
         config = replace(config, seed=args.seed)
-    if fit_epochs is not None:
-        config = config.with_fit_epochs(fit_epochs)
-    if discover_epochs is not None:
-        config = config.with_discover_epochs(discover_epochs)
+    config = config.with_epochs(fit=fit_epochs, discover=discover_epochs)
     settings = dict(parse_setting(text) for text in args.settings)
     # A run's config.json has these keys below "learner", a model's below "config".
     return override(config, {re.sub(r"^(learner|config)\.", "", key): value for key, value in settings.items()})

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-
-def number(value: float | None) -> str:
-    """One decimal, or a dash where there is nothing to score."""
-    return "–" if value is None else f"{value:.1f}"
+from hoarfrost.printing import format_score
 
 
 def align(rows: list[list[str]]) -> str:
@@ -32,7 +29,7 @@ def numbers(values: Sequence[float | None]) -> str:
     >>> numbers([51.25, None])
     '51.2 / –'
     """
-    return " / ".join(number(value) for value in values)
+    return " / ".join(format_score(value) for value in values)
 
 
 def score_table(metrics: Mapping[str, Any]) -> str:
@@ -40,14 +37,16 @@ def score_table(metrics: Mapping[str, Any]) -> str:
     rows = [["step", "classes", "Old", "New", "All", "HM", "New by step", "novel heads"]]
     originals = [["step", "Old", "New", "All"]]
     for step in metrics["steps"]:
-        joint = [number(step["joint"][key]) for key in ("old", "new", "all", "hm")]
+        joint = [format_score(step["joint"][key]) for key in ("old", "new", "all", "hm")]
         by_step = [numbers(step["new_by_step_joint"]), numbers(step["new_by_step_novel"])]
         rows.append([str(step["index"]), f"{step['known']}+{step['novel']}", *joint, *by_step])
-        originals.append([str(step["index"]), *(number(step["original_rt"][key]) for key in ("old", "new", "all"))])
+        originals.append(
+            [str(step["index"]), *(format_score(step["original_rt"][key]) for key in ("old", "new", "all"))]
+        )
     order = ", seeded class order" if metrics["class_order"] == "seeded" else ""
     lines = [
         f"{metrics['method']} on {metrics['dataset']}, split {metrics['split']}{order}, seed {metrics['seed']}",
-        f"stage one: {number(metrics['stage_one'])} on its classes",
+        f"stage one: {format_score(metrics['stage_one'])} on its classes",
         f"{metrics['seconds']['total']:.0f} s of training and scoring",
         "",
         align(rows),

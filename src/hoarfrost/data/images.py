@@ -144,6 +144,11 @@ def refuse_mode(file_format: str | None, mode: str) -> None:
         raise UnreadableImage("floating-point pixels have no known range")
 
 
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def in_chunks(count: int, chunk: int = CHUNK) -> Generator[range]:
     """The positions 0 to count - 1 in ranges of at most `chunk`."""
     return (range(start, min(start + chunk, count)) for start in range(0, count, chunk))
@@ -169,7 +174,7 @@ def in_threads(work: Callable[[range], object], count: int, *, chunk: int, threa
             with lock:
                 ranges.close()
 
-    workers = min(threads or os.cpu_count() or 1, -(-count // chunk))
+    workers = min(threads or usable_cores(), -(-count // chunk))
     if workers <= 1:
         take_ranges()
         return

@@ -8,7 +8,6 @@ function of both.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from hoarfrost.data.augment import Augment, to_float
-from hoarfrost.data.images import ImageSet, OnDisk
+from hoarfrost.data.images import ImageSet, OnDisk, usable_cores
 from hoarfrost.errors import InputError
 
 MOST_WORKERS = 8
@@ -180,11 +179,6 @@ def fits(size: int, device: torch.device) -> bool:
 def writable(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """An array that torch can share: contiguous, and not read-only; copied only where it is not."""
     return np.require(images, requirements=["C", "W"])
-
-
-def usable_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 Picked = tuple[Tensor, ...]

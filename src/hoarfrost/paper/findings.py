@@ -9,6 +9,7 @@ from statistics import mean
 from typing import Any, TypeAlias
 
 from hoarfrost.paper.records import Result, published
+from hoarfrost.printing import format_score
 
 Scores: TypeAlias = Mapping[str, Mapping[str, float]]
 """of each method: what `LABELS` names, after its last step unless it says otherwise"""
@@ -65,7 +66,7 @@ class Finding:
 
 
 def _shown(key: str, value: float) -> str:
-    return f"{value:.2f}" if key == "norms" else f"{value:.1f}"
+    return f"{value:.2f}" if key == "norms" else format_score(value)
 
 
 def _old_lost(scores: Scores) -> bool:

@@ -28,6 +28,7 @@ from hoarfrost import metrics
 from hoarfrost.errors import InputError
 from hoarfrost.paper.records import Result
 from hoarfrost.paper.tables import TABLES, Table
+from hoarfrost.printing import format_score
 from hoarfrost.report import comparison
 from hoarfrost.report.comparison import Compared
 
@@ -41,8 +42,8 @@ def panels(table: Table, label: str, content: Mapping[str, Any]) -> list[Compare
     if table.picture == "protocols":
         own = freely_matched(after.confusion)
         return [
-            replace(after, title=f"its own protocol: All {_all(own):.1f}", confusion=own),
-            replace(after, title=f"class-iNCD: All {_all(after.confusion):.1f}"),
+            replace(after, title=f"its own protocol: All {format_score(_all(own))}", confusion=own),
+            replace(after, title=f"class-iNCD: All {format_score(_all(after.confusion))}"),
         ]
     return [after]
 

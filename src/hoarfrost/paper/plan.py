@@ -70,10 +70,7 @@ class Planned:
     def config(self) -> Config:
         """What its learner is configured with, but for what the images decide."""
         config = get_recipe(self.dataset, self.variant).config(get_method(self.method), self.seed)
-        if self.epochs is not None:
-            config = config.with_discover_epochs(self.epochs)
-        if self.fit_epochs is not None:
-            config = config.with_fit_epochs(self.fit_epochs)
+        config = config.with_epochs(fit=self.fit_epochs, discover=self.epochs)
         return override(config, dict(parse_setting(setting) for setting in self.settings))
 
     def metrics(self, folder: Path) -> dict[str, Any] | None:

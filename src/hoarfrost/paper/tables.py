@@ -14,6 +14,7 @@ from hoarfrost.methods import get_method
 from hoarfrost.paper.plan import Planned, shortened
 from hoarfrost.paper.records import check_numerics, numerics, published_average, published_row
 from hoarfrost.paper.text import file_name, markdown, slashed, spread
+from hoarfrost.printing import format_score
 from hoarfrost.recipes import get_recipe
 
 ONE_STEP = {"cifar10": "5-5", "cifar100": "80-20", "tiny-imagenet": "180-20"}
@@ -388,7 +389,7 @@ def as_csv(name: str, lines_: Sequence[Line]) -> str:
             if not known and cell.published is None:
                 continue
             mean, _, deviation = spread(known).partition(" ± ") if known else ("", "", "")
-            published = "" if cell.published is None else f"{cell.published:.1f}"
+            published = "" if cell.published is None else format_score(cell.published)
             place = [name, line.dataset, line.split, line.label, line.method, cell.metric]
             note = "" if line.note is None or cell.published is None else line.note
             writer.writerow([*place, len(known), mean, deviation, published, note])

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from hoarfrost.errors import InputError
+from hoarfrost.printing import format_score
 
 
 def spread(values: Sequence[float | None]) -> str:
@@ -16,11 +17,9 @@ def spread(values: Sequence[float | None]) -> str:
     ('2.0 ± 1.0', '5.2', '–')
     """
     known = [value for value in values if value is not None]
-    if not known:
-        return "–"
-    if len(known) == 1:
-        return f"{known[0]:.1f}"
-    return f"{statistics.mean(known):.1f} ± {statistics.stdev(known):.1f}"
+    if len(known) < 2:
+        return format_score(known[0] if known else None)
+    return f"{format_score(statistics.mean(known))} ± {format_score(statistics.stdev(known))}"
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -31,7 +30,7 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def slashed(values: Iterable[float | None]) -> str:
     """Published numbers in one cell."""
-    return " / ".join("–" if value is None else f"{value:.1f}" for value in values)
+    return " / ".join(map(format_score, values))
 
 
 def file_name(words: str) -> str:

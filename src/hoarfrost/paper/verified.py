@@ -15,6 +15,7 @@ from hoarfrost.paper.plan import Planned
 from hoarfrost.paper.records import Result, grouped, published, read_results
 from hoarfrost.paper.tables import ONE_STEP, TWO_STEPS
 from hoarfrost.paper.text import markdown, spread
+from hoarfrost.printing import format_score
 
 BEGIN = "<!-- made by make results -->"
 NEAR = 5.0
@@ -201,7 +202,7 @@ def _unanswered(finding: Finding, scores: Scores) -> str:
 
 
 def _row(compared: Compared, kept: Sequence[Result]) -> list[str]:
-    name, published = f"`{compared.group[2]}`", _cell(compared.names, [f"{value:.1f}" for value in compared.published])
+    name, published = f"`{compared.group[2]}`", _cell(compared.names, list(map(format_score, compared.published)))
     if not compared.seeds:
         about = minutes(compared.group, kept)
         return [name, "–", published, "–", "–", "not run" + ("" if about is None else f", about {about:.0f} min")]

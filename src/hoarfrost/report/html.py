@@ -15,11 +15,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from hoarfrost.printing import printable
+from hoarfrost.printing import MISSING, format_score, printable
 from hoarfrost.report import figures
 from hoarfrost.report.data import ReportData
-
-MISSING = "–"
 
 
 @dataclass(frozen=True)
@@ -58,15 +56,6 @@ def render(data: ReportData) -> str:
 def _shown(value: object) -> object:
     """Return what the page shows of a value: of text, be it a name, nothing that is not allowed in a page."""
     return printable(value) if type(value) is str else value
-
-
-def format_score(value: float | None) -> str:
-    """Return a percentage with one decimal, an en dash where there is none.
-
-    >>> format_score(93.64), format_score(None)
-    ('93.6', '–')
-    """
-    return MISSING if value is None else f"{value:.1f}"
 
 
 def format_scores(values: Sequence[float | None]) -> str:
