@@ -154,6 +154,90 @@ class ResizedCrop(Augment):
         return _sample(images, torch.stack(rows, dim=1).view(count, 2, 3), border="reflect")
 
 
+@dataclass(frozen=True)
+class Strong(Augment):
+    """A random part of the image, resized to the whole, its mirror image, and other colours, for part of the images.
+
+    The others are shifted by whole pixels and mirrored, as ``Crop`` does it.
+    """
+
+    kind: ClassVar[str] = "strong"
+    drawn: ClassVar[int] = 1
+    share: float = 1.0
+    """of the images that are changed strongly"""
+    area: tuple[float, float] = (0.2, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+    pad: int = 4
+    """largest shift of the others, in pixels"""
+    jitter: float = 0.8
+    """how often colours are changed"""
+    brightness: float = 0.4
+    contrast: float = 0.4
+    saturation: float = 0.4
+    """each a factor of 1 minus this to 1 plus this"""
+    gray: float = 0.2
+    """how often colours are left out"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ResizedCrop(area=self.area, ratio=self.ratio, flip=self.flip)
+        for name in ("share", "jitter", "brightness", "contrast", "saturation", "gray"):
+            value = getattr(self, name)
+            require(0 <= value <= 1, f"{name} of {self.kind} must be from 0 to 1, not {value}")
+
+    def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """Eleven numbers an image, ``(count, 11)``."""
+        return (_uniform(11, count, generator),)
+
+    def apply(self, images: Tensor, *drawn: Tensor) -> Tensor:
+        """One sampling grid an image, then its colours."""
+        chance, place, colours = drawn[0][:, 0], drawn[0][:, 1:6], drawn[0][:, 6:]
+        strong = chance < self.share
+        changed = _sample(images, self._transform(images, place, strong), border="reflect")
+        return torch.where(strong[:, None, None, None], self._recoloured(changed, colours), changed)
+
+    def _transform(self, images: Tensor, place: Tensor, strong: Tensor) -> Tensor:
+        size, shape, across, down, mirrored = place.T
+        height, width = images.shape[1:3]
+        area = self.area[0] + (self.area[1] - self.area[0]) * size
+        low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
+        ratio = torch.exp(low + (high - low) * shape)
+        wide, tall = torch.sqrt(area * ratio).clamp(max=1), torch.sqrt(area / ratio).clamp(max=1)
+        one = torch.ones_like(wide)
+        wide, tall = torch.where(strong, wide, one), torch.where(strong, tall, one)
+        shifts = [((2 * self.pad + 1) * number).floor().clamp(max=2 * self.pad) - self.pad for number in (across, down)]
+        right = torch.where(strong, (2 * across - 1) * (1 - wide), 2 * shifts[0] / width)
+        below = torch.where(strong, (2 * down - 1) * (1 - tall), 2 * shifts[1] / height)
+        mirror = 1 - 2 * (mirrored < self.flip).float()
+        zero = torch.zeros_like(wide)
+        return torch.stack([wide * mirror, zero, right, zero, tall, below], dim=1).view(len(images), 2, 3)
+
+    def _recoloured(self, pixels: Tensor, colours: Tensor) -> Tensor:
+        """``(B, C, H, W)`` in 0..1 with other brightness, contrast and saturation, in this order."""
+        often, bright, clear, coloured, left_out = (number[:, None, None, None] for number in colours.T)
+        bright = 1 + self.brightness * (2 * bright - 1)
+        clear = 1 + self.contrast * (2 * clear - 1)
+        coloured = torch.where(
+            left_out < self.gray, torch.zeros_like(coloured), 1 + self.saturation * (2 * coloured - 1)
+        )
+        changed = (pixels * bright).clamp(0, 1)
+        mean = _luminance(changed).mean(dim=(2, 3), keepdim=True)
+        changed = (mean + (changed - mean) * clear).clamp(0, 1)
+        changed = torch.where(often < self.jitter, changed, pixels)
+        keeps = (often >= self.jitter) & (left_out >= self.gray)
+        luminance = _luminance(changed)
+        return torch.where(keeps, changed, (luminance + (changed - luminance) * coloured).clamp(0, 1))
+
+
+def _luminance(pixels: Tensor) -> Tensor:
+    """``(B, C, H, W)`` to ``(B, 1, H, W)``: how bright each pixel looks."""
+    if pixels.shape[1] == 1:
+        return pixels
+    weights = torch.tensor([0.299, 0.587, 0.114], device=pixels.device)
+    return (pixels * weights[:, None, None]).sum(dim=1, keepdim=True)
+
+
 def _uniform(numbers: int, count: int, generator: torch.Generator) -> Tensor:
     return torch.rand((numbers, count), generator=generator, device=generator.device).T
 

@@ -136,6 +136,35 @@ def hard_negatives(query: Tensor, queue: Tensor, labelled: Tensor, *, mixed: int
     return candidates.gather(1, nearest[:, :, None].expand(-1, -1, candidates.shape[2]))
 
 
+def balanced_labels(logits: Tensor, rounds: int) -> Tensor:
+    """Soft labels ``(B, K)`` near softmax(logits) that share the batch evenly among the K clusters (Sinkhorn-Knopp).
+
+    Each round scales the columns to B / K, then the rows to 1.
+    """
+    labels = (logits - logits.max()).exp()
+    size, clusters = labels.shape
+    for _ in range(rounds):
+        labels = labels * (size / clusters / labels.sum(dim=0).clamp(min=EPSILON))
+        labels = labels / labels.sum(dim=1, keepdim=True).clamp(min=EPSILON)
+    return labels
+
+
+def swapped_cross_entropy(first: Tensor, second: Tensor, first_labels: Tensor, second_labels: Tensor) -> Tensor:
+    """Cross-entropy of each view's logits ``(B, K)`` with the other view's soft labels, averaged over both."""
+    one = -(second_labels * first.log_softmax(dim=1)).sum(dim=1).mean()
+    other = -(first_labels * second.log_softmax(dim=1)).sum(dim=1).mean()
+    return (one + other) / 2
+
+
+def instance_contrast(points: Tensor, temperature: float) -> Tensor:
+    """The contrastive loss of SimCLR (NT-Xent): ``(2B, D)`` of length 1, row i and row i + B being the same image."""
+    size = len(points) // 2
+    itself = torch.eye(len(points), dtype=torch.bool, device=points.device)
+    logits = (points @ points.T / temperature).masked_fill(itself, -torch.inf)
+    partner = torch.arange(len(points), device=points.device).roll(size)
+    return F.cross_entropy(logits, partner)
+
+
 def pairwise_bce(p: Tensor, q: Tensor, same: Tensor) -> Tensor:
     """Binary cross-entropy over all ordered pairs, i = j included: Eq. (4) with P_ij = <p_i, q_j>.
 
@@ -177,18 +206,21 @@ def batch_distance(student: Tensor, teacher: Tensor) -> Tensor:
     return distance
 
 
-def feature_distillation(student: Tensor, teacher: Tensor, form: Literal["batch", "sample"]) -> Tensor:
+def feature_distillation(student: Tensor, teacher: Tensor, form: Literal["batch", "sample", "cosine"]) -> Tensor:
     """How far the features moved from the previous model's, ``(B, D)`` each.
 
     ``"sample"`` is Eq. (11), the mean distance of an image's features (the paper's minus sign is a slip); ``"batch"``
-    is the public code's distance of the normalised, flattened batches.
+    is the public code's distance of the normalised, flattened batches; ``"cosine"`` is 1 minus the mean cosine of an
+    image's features.
     """
     if form == "batch":
         return batch_distance(student, teacher)
     if form == "sample":
         distances: Tensor = torch.linalg.vector_norm(student - teacher, dim=1)
         return distances.mean()
-    raise ValueError(f"feature_distillation: form '{form}' is neither 'batch' nor 'sample'")
+    if form == "cosine":
+        return 1 - (unit_rows(student) * unit_rows(teacher)).sum(dim=1).mean()
+    raise ValueError(f"feature_distillation: form '{form}' is none of 'batch', 'sample' and 'cosine'")
 
 
 def logit_distillation(

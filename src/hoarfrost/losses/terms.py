@@ -252,7 +252,7 @@ class FeatureDistillation(Term):
     kind: ClassVar[str] = "feature-distillation"
 
     # Deviation: the paper prints the distance of samples; the public code has that of batches.
-    form: Literal["batch", "sample"] = "batch"
+    form: Literal["batch", "sample", "cosine"] = "batch"
 
     @property
     def needs(self) -> frozenset[Need]:
