@@ -21,7 +21,8 @@ from hoarfrost.config import Config, Method
 from hoarfrost.data.augment import Crop
 from hoarfrost.data.images import container_memory
 from hoarfrost.errors import InputError
-from hoarfrost.losses.terms import Consistency, CrossEntropy, LossInputs, Pairwise, SelfTraining, Term
+from hoarfrost.losses.inputs import LossInputs
+from hoarfrost.losses.terms import Consistency, CrossEntropy, Pairwise, SelfTraining, Term
 from hoarfrost.methods import FROST, METHODS
 from hoarfrost.recipes import RECIPES
 from hoarfrost.settings import from_json, override, to_json
@@ -150,7 +151,7 @@ class Shrinking(Term):
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """Short features."""
-        return inputs.features.square().mean()
+        return inputs.features().square().mean()
 
 
 class TestFiles:

@@ -205,7 +205,7 @@ def test_methods_of_other_designs_share_a_stage_one_and_are_scored_alike(
     cluster = {4 + c: 4 + k for c, k in enumerate(assigned[0])} | {7 + c: 7 + k for c, k in enumerate(assigned[1])}
     outputs = learner.outputs(test)
     last = shared["steps"][-1]
-    for key, logits in (("joint", outputs.joint), ("calibrated", outputs.calibrated)):
+    for key, logits in (("joint", outputs.scores), ("calibrated", outputs.side_by_side)):
         if logits is not None:
             hits = [cluster.get(t, t) == p for t, p in zip(test.labels.tolist(), logits.argmax(axis=1), strict=True)]
             assert last[key]["all"] == pytest.approx(100 * sum(hits) / len(hits))

@@ -63,8 +63,7 @@ def source(
 ) -> ImageSource:
     return ImageSource(
         images,
-        augment=augment or Augment(),
-        views=views,
+        views=(augment or Augment(),) * views,
         batch_size=batch_size,
         normaliser=unchanged(images.shape[2]),
         device=CPU,
@@ -198,8 +197,7 @@ class TestImageSource:
         pixels = random_images(5)
         batched = ImageSource(
             ImageSet(pixels, np.arange(5), tuple("abcde")),
-            augment=Augment(),
-            views=1,
+            views=(Augment(),),
             batch_size=5,
             normaliser=Normaliser(mean, std, CPU),
             device=CPU,

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from hoarfrost.losses.terms import LossInputs
+from hoarfrost.losses.inputs import FIRST, SECOND, Activations, LossInputs, View
 
 Row = list[float]
 Rows = list[Row]
 
-LABELLED, KNOWN, NOVEL, IMAGES, FEATURES, REPLAYED, QUEUE, MIXED = 2, 3, 2, 6, 8, 5, 12, 4
+LABELLED, SEEN, NOVEL, IMAGES, FEATURES, REPLAYED, QUEUE, MIXED = 2, 3, 2, 6, 8, 5, 12, 4
+
+
+def activations(features: Mapping[View, Tensor], logits: Mapping[tuple[str, View], Tensor]) -> Activations:
+    """What a network makes of a batch, by views themselves in place of their names."""
+    return Activations(
+        features_by_view={view.name: found for view, found in features.items()},
+        logits_by_head={(head, view.name): found for (head, view), found in logits.items()},
+    )
 
 
 def example(seed: int = 0, images: int = IMAGES) -> LossInputs:
@@ -24,26 +32,27 @@ def example(seed: int = 0, images: int = IMAGES) -> LossInputs:
     def random(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
+    sizes = {"joint": SEEN + NOVEL, "novel": NOVEL, "auxiliary": NOVEL}
+    both = (FIRST, SECOND)
     return LossInputs(
-        known=KNOWN,
-        labelled=LABELLED,
-        features=random(images, FEATURES),
-        features_second=random(images, FEATURES),
-        joint=random(images, KNOWN + NOVEL),
-        labels=torch.arange(images) * 3 % (KNOWN + NOVEL),
-        novel=random(images, NOVEL),
-        novel_second=random(images, NOVEL),
-        teacher_features=random(images, FEATURES),
-        teacher_joint=random(images, KNOWN),
-        replay_joint=random(REPLAYED, KNOWN + NOVEL),
+        labelled_classes=LABELLED,
+        seen_classes=SEEN,
+        novel_classes=NOVEL,
+        student=activations(
+            {view: random(images, FEATURES) for view in both},
+            {(head, view): random(images, size) for head, size in sizes.items() for view in both},
+        ),
+        labels=torch.arange(images) * 3 % (SEEN + NOVEL),
+        teacher=activations({FIRST: random(images, FEATURES)}, {("joint", FIRST): random(images, SEEN)}),
+        old_heads=activations({}, {("joint", FIRST): random(images, SEEN)}),
+        replay_logits=random(REPLAYED, SEEN + NOVEL),
         replay_labels=torch.arange(REPLAYED) % LABELLED,
-        replay_more=random(5 * MIXED, FEATURES).detach(),
-        old_head=random(images, KNOWN),
-        auxiliary=random(images, NOVEL),
-        targets=random(images, NOVEL).detach().softmax(dim=1),
-        ensemble=random(images, NOVEL).detach().softmax(dim=1),
-        queue=torch.tensor([unit(row) for row in rows(random(QUEUE, FEATURES))], dtype=torch.float64),
-        joint_second=random(images, KNOWN + NOVEL),
+        extra_samples=random(5 * MIXED, FEATURES).detach(),
+        memories={
+            "targets": random(images, NOVEL).detach().softmax(dim=1),
+            "ensemble": random(images, NOVEL).detach().softmax(dim=1),
+            "queue": torch.tensor([unit(row) for row in rows(random(QUEUE, FEATURES))], dtype=torch.float64),
+        },
     )
 
 
@@ -54,21 +63,73 @@ MIXED_IN = 4
 def mixed_example(seed: int = 0, images: int = IMAGES) -> LossInputs:
     """A batch with labelled images mixed in, some of whose classes are in the queue."""
     more, new = example(seed + 100, MIXED_IN), example(seed, images)
-    labels = torch.arange(MIXED_IN) % LABELLED
-    return replace(
-        new,
-        labels=None,
-        labelled_queue=more.queue,
-        labelled_queue_labels=torch.tensor([-1, -1, *(n * n % 3 % LABELLED for n in range(QUEUE - 2))]),
-        labelled_part=replace(more, labels=labels),
+    queued = torch.tensor([-1, -1, *(n * n % 3 % LABELLED for n in range(QUEUE - 2))])
+    part = replace(more, labels=torch.arange(MIXED_IN) % LABELLED)
+    return changed(
+        replace(new, labels=None, labelled_part=part),
+        memories={"labelled_queue": more.memory("queue"), "labelled_queue_labels": queued},
     )
 
 
-def without(inputs: LossInputs, *names: str) -> LossInputs:
-    """The batch without some of its parts; those labelled images that are mixed in have none of them either."""
-    nothing: dict[str, Any] = dict.fromkeys(names)
-    part = None if inputs.labelled_part is None else replace(inputs.labelled_part, **nothing)
-    return replace(inputs, **{"labelled_part": part, **nothing})
+def changed(
+    inputs: LossInputs,
+    *,
+    features: Mapping[View, Tensor] | None = None,
+    logits: Mapping[tuple[str, View], Tensor] | None = None,
+    memories: Mapping[str, Tensor] | None = None,
+) -> LossInputs:
+    """The batch with other features and logits of the network in training, and other memories."""
+    student, other = inputs.student, activations(features or {}, logits or {})
+    return replace(
+        inputs,
+        student=Activations(
+            features_by_view={**student.features_by_view, **other.features_by_view},
+            logits_by_head={**student.logits_by_head, **other.logits_by_head},
+        ),
+        memories={**inputs.memories, **(memories or {})},
+    )
+
+
+def limited(inputs: LossInputs, names: Collection[str]) -> LossInputs:
+    """The batch with no more than the named views, heads, needs and memories, and its labelled images likewise."""
+    student, part, replayed = inputs.student, inputs.labelled_part, "replay" in names
+    return replace(
+        inputs,
+        student=Activations(
+            features_by_view={view: found for view, found in student.features_by_view.items() if view in names},
+            logits_by_head={key: found for key, found in student.logits_by_head.items() if set(key) <= set(names)},
+        ),
+        teacher=inputs.teacher if "teacher" in names else None,
+        old_heads=inputs.old_heads if "old heads" in names else None,
+        replay_logits=inputs.replay_logits if replayed else None,
+        replay_labels=inputs.replay_labels if replayed else None,
+        extra_samples=inputs.extra_samples if replayed else None,
+        memories={name: found for name, found in inputs.memories.items() if name in names},
+        labelled_part=None if part is None or "labelled images" not in names else limited(part, names),
+    )
+
+
+def both_views(inputs: LossInputs, head: str) -> tuple[Rows, Rows]:
+    """The logits of a head on the first and the second view."""
+    return rows(inputs.logits(head)), rows(inputs.logits(head, SECOND))
+
+
+def gradient(tensor: Tensor) -> Tensor:
+    """What reached it."""
+    assert tensor.grad is not None
+    return tensor.grad
+
+
+def old_head(inputs: LossInputs) -> Tensor:
+    """``(B, seen)``: the previous model's joint head on the features of the network in training."""
+    assert inputs.old_heads is not None
+    return inputs.old_heads.logits("joint")
+
+
+def taught(inputs: LossInputs) -> Activations:
+    """What the previous model makes of the batch."""
+    assert inputs.teacher is not None
+    return inputs.teacher
 
 
 def rows(tensor: Tensor | None) -> Rows:

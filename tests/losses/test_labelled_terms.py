@@ -8,18 +8,31 @@ from dataclasses import replace
 import pytest
 import torch
 
+from hoarfrost.losses.inputs import SECOND, LossInputs
 from hoarfrost.losses.terms import (
     Consistency,
     LabelledContrast,
     LabelledCrossEntropy,
-    LossInputs,
     OldHeadConsistency,
     Term,
 )
 from hoarfrost.methods import METHODS
 
 from . import naive
-from .naive import LABELLED, MIXED_IN, Rows, example, mean, mixed_example, rows, softmax, unit
+from .naive import (
+    LABELLED,
+    MIXED_IN,
+    Rows,
+    both_views,
+    changed,
+    example,
+    gradient,
+    mean,
+    mixed_example,
+    rows,
+    softmax,
+    unit,
+)
 
 SEEDS = range(3)
 
@@ -40,31 +53,31 @@ def test_cross_entropy_is_of_the_labelled_images_and_classes_alone(seed: int) ->
     inputs = mixed_example(seed)
     part = labelled(inputs)
     assert part.labels is not None
-    chosen = zip(rows(part.joint), part.labels.tolist(), strict=True)
+    chosen = zip(rows(part.logits("joint")), part.labels.tolist(), strict=True)
     expected = mean([-math.log(softmax(row[:LABELLED])[label]) for row, label in chosen])
     loss = LabelledCrossEntropy().loss(inputs)
     assert loss.item() == pytest.approx(expected, rel=1e-9)
     torch.autograd.backward(loss)
-    assert inputs.joint.grad is None
-    assert part.joint.grad is not None
-    assert not part.joint.grad[:, LABELLED:].any()
+    assert inputs.logits("joint").grad is None
+    assert not gradient(part.logits("joint"))[:, LABELLED:].any()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_both_heads_are_consistent_over_all_images(seed: int) -> None:
     inputs = mixed_example(seed)
     part = labelled(inputs)
-    novel = squares(rows(inputs.novel) + rows(part.novel), rows(inputs.novel_second) + rows(part.novel_second))
+    first, second = (new + old for new, old in zip(both_views(inputs, "novel"), both_views(part, "novel"), strict=True))
+    novel = squares(first, second)
     assert Consistency().loss(inputs).item() == pytest.approx(novel, rel=1e-9)
-    first = [row[:LABELLED] for row in rows(inputs.joint) + rows(part.joint)]
-    second = [row[:LABELLED] for row in rows(inputs.joint_second) + rows(part.joint_second)]
+    first, second = (new + old for new, old in zip(both_views(inputs, "joint"), both_views(part, "joint"), strict=True))
+    first, second = ([row[:LABELLED] for row in view] for view in (first, second))
     assert OldHeadConsistency().loss(inputs).item() == pytest.approx(squares(first, second), rel=1e-9)
 
 
 def test_consistency_of_the_old_head_needs_no_labelled_images() -> None:
     inputs = mixed_example()
     new = replace(inputs, labelled_part=None)
-    first, second = ([row[:LABELLED] for row in rows(part)] for part in (inputs.joint, inputs.joint_second))
+    first, second = ([row[:LABELLED] for row in view] for view in both_views(inputs, "joint"))
     assert OldHeadConsistency().loss(new).item() == pytest.approx(squares(first, second), rel=1e-9)
     assert "labelled images" not in OldHeadConsistency().needs
 
@@ -74,37 +87,35 @@ def test_labelled_contrast(seed: int) -> None:
     inputs = mixed_example(seed)
     part = labelled(inputs)
     assert part.labels is not None
-    assert inputs.labelled_queue_labels is not None
-    found = set(inputs.labelled_queue_labels.tolist())
+    found = set(inputs.memory("labelled_queue_labels").tolist())
     assert found == {-1, 0, 1}
     expected = naive.labelled_contrast(
-        [unit(row) for row in rows(part.features)],
-        [unit(row) for row in rows(part.features_second)],
-        rows(inputs.labelled_queue),
+        [unit(row) for row in rows(part.features())],
+        [unit(row) for row in rows(part.features(SECOND))],
+        rows(inputs.memory("labelled_queue")),
         labels=part.labels.tolist(),
-        queue_labels=inputs.labelled_queue_labels.tolist(),
+        queue_labels=inputs.memory("labelled_queue_labels").tolist(),
         temperature=0.05,
     )
     loss = LabelledContrast().loss(inputs)
     assert loss.item() == pytest.approx(expected, rel=1e-9)
     torch.autograd.backward(loss)
-    assert part.features.grad is not None
-    assert part.features.grad.any(dim=1).all()
-    assert part.features_second is not None
-    assert part.features_second.grad is None
-    assert inputs.features.grad is None
+    assert gradient(part.features()).any(dim=1).all()
+    assert part.features(SECOND).grad is None
+    assert inputs.features().grad is None
 
 
 def test_in_an_empty_queue_an_image_is_like_its_second_view_alone() -> None:
     inputs = mixed_example()
-    empty = replace(inputs, labelled_queue_labels=torch.full_like(inputs.labelled_queue_labels, -1))  # type: ignore[arg-type]
+    nothing = torch.full_like(inputs.memory("labelled_queue_labels"), -1)
+    empty = changed(inputs, memories={"labelled_queue_labels": nothing})
     part = labelled(inputs)
     expected = naive.labelled_contrast(
-        [unit(row) for row in rows(part.features)],
-        [unit(row) for row in rows(part.features_second)],
-        rows(inputs.labelled_queue),
+        [unit(row) for row in rows(part.features())],
+        [unit(row) for row in rows(part.features(SECOND))],
+        rows(inputs.memory("labelled_queue")),
         labels=list(range(MIXED_IN)),
-        queue_labels=[-1] * len(rows(inputs.labelled_queue)),
+        queue_labels=[-1] * len(rows(inputs.memory("labelled_queue"))),
         temperature=0.05,
     )
     assert LabelledContrast().loss(empty).item() == pytest.approx(expected, rel=1e-9)
@@ -113,7 +124,7 @@ def test_in_an_empty_queue_an_image_is_like_its_second_view_alone() -> None:
 @pytest.mark.parametrize("term", [LabelledCrossEntropy(), LabelledContrast()], ids=lambda term: term.kind)
 def test_what_needs_labelled_images_says_so(term: Term) -> None:
     assert "labelled images" in term.needs
-    with pytest.raises(RuntimeError, match="labelled images, which this batch does not have"):
+    with pytest.raises(RuntimeError, match="'labelled images', which this batch does not have"):
         term.loss(example())
 
 

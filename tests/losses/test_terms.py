@@ -8,9 +8,9 @@ from typing import Literal
 
 import pytest
 import torch
-from torch import Tensor
 
 from hoarfrost.errors import InputError
+from hoarfrost.losses.inputs import LossInputs, Sizes
 from hoarfrost.losses.terms import (
     ClusterConsistency,
     Clustering,
@@ -22,7 +22,6 @@ from hoarfrost.losses.terms import (
     LabelledContrast,
     LabelledCrossEntropy,
     LogitDistillation,
-    LossInputs,
     OldHeadConsistency,
     OldHeadDistillation,
     Pairwise,
@@ -32,19 +31,23 @@ from hoarfrost.losses.terms import (
 )
 
 from .naive import (
+    FEATURES,
     IMAGES,
-    KNOWN,
     LABELLED,
     MIXED,
+    MIXED_IN,
     NOVEL,
     QUEUE,
+    SEEN,
+    both_views,
     example,
+    limited,
     mean,
     mixed_example,
     rows,
     softmax,
+    taught,
     top,
-    without,
 )
 
 TERMS: tuple[Term, ...] = (
@@ -74,6 +77,17 @@ TERMS: tuple[Term, ...] = (
 )
 
 
+SIZES = Sizes(
+    features=FEATURES,
+    images=IMAGES,
+    labelled_classes=LABELLED,
+    seen_classes=SEEN,
+    novel_classes=NOVEL,
+    labelled_images=MIXED_IN,
+    clusters=torch.ones(IMAGES, NOVEL) / NOVEL,
+)
+
+
 def batch_for(term: Term) -> LossInputs:
     """With labelled images for those terms alone that need some."""
     return mixed_example() if "labelled images" in term.needs else example()
@@ -85,8 +99,8 @@ def inputs() -> LossInputs:
 
 
 def test_pairwise(inputs: LossInputs) -> None:
-    first, second = ([softmax(row) for row in rows(part)] for part in (inputs.novel, inputs.novel_second))
-    features = rows(inputs.features)
+    first, second = ([softmax(row) for row in view] for view in both_views(inputs, "novel"))
+    features = rows(inputs.features())
     losses = []
     for i in range(IMAGES):
         for j in range(IMAGES):
@@ -97,7 +111,7 @@ def test_pairwise(inputs: LossInputs) -> None:
 
 
 def test_consistency(inputs: LossInputs) -> None:
-    first, second = ([softmax(row) for row in rows(part)] for part in (inputs.novel, inputs.novel_second))
+    first, second = ([softmax(row) for row in view] for view in both_views(inputs, "novel"))
     squares = [(first[i][c] - second[i][c]) ** 2 for i in range(IMAGES) for c in range(NOVEL)]
     assert Consistency().loss(inputs).item() == pytest.approx(mean(squares))
 
@@ -105,37 +119,37 @@ def test_consistency(inputs: LossInputs) -> None:
 @pytest.mark.parametrize("class_mean", [False, True])
 def test_self_training(inputs: LossInputs, class_mean: bool) -> None:
     losses = []
-    for joint, novel in zip(rows(inputs.joint), rows(inputs.novel), strict=True):
-        label = KNOWN + novel.index(max(novel))
+    for joint, novel in zip(rows(inputs.logits("joint")), rows(inputs.logits("novel")), strict=True):
+        label = SEEN + novel.index(max(novel))
         losses.append(-math.log(softmax(joint)[label]))
-    expected = mean(losses) / (KNOWN + NOVEL if class_mean else 1)
+    expected = mean(losses) / (SEEN + NOVEL if class_mean else 1)
     assert SelfTraining(class_mean=class_mean).loss(inputs).item() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("over", "classes"), [("all", KNOWN + NOVEL), ("earlier", KNOWN), ("labelled", LABELLED)])
+@pytest.mark.parametrize(("over", "classes"), [("all", SEEN + NOVEL), ("earlier", SEEN), ("labelled", LABELLED)])
 def test_replay_is_cross_entropy_over_the_classes_that_compete(
     inputs: LossInputs, over: Literal["all", "earlier", "labelled"], classes: int
 ) -> None:
     labels = [0, 1, classes - 1, 0, classes - 1]
-    labelled = zip(rows(inputs.replay_joint), labels, strict=True)
+    labelled = zip(rows(inputs.replay_logits), labels, strict=True)
     expected = mean([-math.log(softmax(joint[:classes])[label]) for joint, label in labelled])
     batch = replace(inputs, replay_labels=torch.tensor(labels))
     assert Replay(over=over).loss(batch).item() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("over", "classes"), [("earlier", KNOWN), ("labelled", LABELLED)])
+@pytest.mark.parametrize(("over", "classes"), [("earlier", SEEN), ("labelled", LABELLED)])
 def test_replay_leaves_alone_what_does_not_compete(
     inputs: LossInputs, over: Literal["earlier", "labelled"], classes: int
 ) -> None:
     torch.autograd.backward(Replay(over=over).loss(inputs))
-    assert inputs.replay_joint is not None
-    assert inputs.replay_joint.grad is not None
-    assert inputs.replay_joint.grad[:, :classes].all()
-    assert not inputs.replay_joint.grad[:, classes:].any()
+    assert inputs.replay_logits is not None
+    assert inputs.replay_logits.grad is not None
+    assert inputs.replay_logits.grad[:, :classes].all()
+    assert not inputs.replay_logits.grad[:, classes:].any()
 
 
 def test_feature_distillation_of_samples(inputs: LossInputs) -> None:
-    pairs = zip(rows(inputs.features), rows(inputs.teacher_features), strict=True)
+    pairs = zip(rows(inputs.features()), rows(taught(inputs).features()), strict=True)
     distances = [math.dist(student, teacher) for student, teacher in pairs]
     assert FeatureDistillation(form="sample").loss(inputs).item() == pytest.approx(mean(distances))
 
@@ -143,47 +157,43 @@ def test_feature_distillation_of_samples(inputs: LossInputs) -> None:
 @pytest.mark.parametrize("class_mean", [False, True])
 def test_logit_distillation_looks_at_old_classes_alone(inputs: LossInputs, class_mean: bool) -> None:
     losses = []
-    for joint, teacher in zip(rows(inputs.joint), rows(inputs.teacher_joint), strict=True):
-        target, student = softmax([v / 2 for v in teacher]), softmax([v / 2 for v in joint[:KNOWN]])
+    for joint, teacher in zip(rows(inputs.logits("joint")), rows(taught(inputs).logits("joint")), strict=True):
+        target, student = softmax([v / 2 for v in teacher]), softmax([v / 2 for v in joint[:SEEN]])
         losses.append(-sum(t * math.log(s) for t, s in zip(target, student, strict=True)))
-    expected = mean(losses) / (KNOWN if class_mean else 1)
+    expected = mean(losses) / (SEEN if class_mean else 1)
     assert LogitDistillation(class_mean=class_mean).loss(inputs).item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("term", TERMS, ids=repr)
 def test_a_term_trains_the_heads_that_it_declares(term: Term) -> None:
     inputs = batch_for(term)
-    part = inputs.labelled_part or inputs
     torch.autograd.backward(term.loss(inputs))
-    heads: dict[str, tuple[Tensor | None, ...]] = {
-        "joint": (inputs.joint, inputs.joint_second, inputs.replay_joint, part.joint, part.joint_second),
-        "novel": (inputs.novel, inputs.novel_second, part.novel, part.novel_second),
-        "auxiliary": (inputs.auxiliary,),
-    }
-    reached = {name for name, tensors in heads.items() if any(t is not None and t.grad is not None for t in tensors)}
+    reached = {"joint"} if inputs.replay_logits is not None and inputs.replay_logits.grad is not None else set()
+    for part in (inputs, inputs.labelled_part or inputs):
+        reached |= {head for (head, _), logits in part.student.logits_by_head.items() if logits.grad is not None}
     assert reached == term.trains
 
 
+def memory_names(term: Term) -> set[str]:
+    """What the term's own memory gives."""
+    memory = term.make_memory(SIZES)
+    return set() if memory is None else set(memory.loss_inputs(torch.arange(IMAGES)))
+
+
 @pytest.mark.parametrize("term", TERMS, ids=repr)
-def test_a_term_asks_for_no_more_than_it_needs(term: Term) -> None:
+def test_a_term_asks_for_no_more_than_it_declares(term: Term) -> None:
     inputs = batch_for(term)
-    given_by = {
-        "second view": ("novel_second", "features_second", "joint_second"),
-        "joint second view": ("joint_second",),
-        "teacher": ("teacher_features", "teacher_joint"),
-        "replay": ("replay_joint", "replay_labels", "replay_more"),
-        "old head": ("old_head",),
-        "targets": ("targets",),
-        "ensemble": ("ensemble",),
-        "queue": ("queue",),
-        "auxiliary": ("auxiliary",),
-        "labelled images": ("labelled_part", "labelled_queue", "labelled_queue_labels"),
-    }
-    removed = [name for need, names in given_by.items() if need not in term.needs for name in names]
-    assert term.loss(without(inputs, *removed)).item() == term.loss(inputs).item()
-    for need in term.needs:
+    declared = {view.name for view in term.views} | {*term.heads} | term.needs | memory_names(term)
+    assert term.loss(limited(inputs, declared)).item() == term.loss(inputs).item()
+    for name in declared - {"first", "k-means start"}:  # the one is always there, the other is for the memory
         with pytest.raises(RuntimeError, match="asks for"):
-            term.loss(without(inputs, *given_by[need]))
+            term.loss(limited(inputs, declared - {name}))
+
+
+def test_a_memory_that_starts_from_k_means_says_so() -> None:
+    assert "k-means start" in Clustering().needs
+    with pytest.raises(RuntimeError, match="asks for 'k-means start'"):
+        Clustering().make_memory(replace(SIZES, clusters=None))
 
 
 def test_only_stage_one_sees_labels_of_the_images_to_learn(inputs: LossInputs) -> None:
@@ -195,14 +205,13 @@ def test_only_stage_one_sees_labels_of_the_images_to_learn(inputs: LossInputs) -
 
 def test_pseudo_labels_and_pairs_pass_no_gradient(inputs: LossInputs) -> None:
     torch.autograd.backward(SelfTraining().loss(inputs))
-    assert inputs.novel is not None
-    assert inputs.novel.grad is None
+    assert inputs.logits("novel").grad is None
     for pairwise in (Pairwise(), Pairwise(pairs="cosine")):
         torch.autograd.backward(pairwise.loss(inputs))
-        assert inputs.features.grad is None
+        assert inputs.features().grad is None
     inputs = example()
     torch.autograd.backward(ExtremePairs(positives=2, negatives=2).loss(inputs))
-    assert inputs.joint.grad is None
+    assert inputs.logits("joint").grad is None
 
 
 @pytest.mark.parametrize(("start", "ramp"), [(0, 0), (0, 4), (3, 0), (3, 4)])

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Centres, Design, Network, grow, set_nearest
+from hoarfrost.models.readout import build_readout
 
 Readout = Literal["joint", "logits", "probabilities", "means"]
 
@@ -38,7 +39,7 @@ def test_what_decides_is_put_together_from_the_heads(readout: Readout) -> None:
     features = network(images())
     joint = network.joint(features).tolist()
     novel = [head(features).tolist() for head in network.novel]
-    for index, found in enumerate(network.decide(features).tolist()):
+    for index, found in enumerate(build_readout(network).scores(features).tolist()):
         parts = [joint[index][:4], novel[0][index], novel[1][index]]
         if readout == "probabilities":
             parts[1:] = [softmaxed(part) for part in parts[1:]]
@@ -47,10 +48,11 @@ def test_what_decides_is_put_together_from_the_heads(readout: Readout) -> None:
     assert Design(readout=readout).concatenates == (readout in ("logits", "probabilities"))
 
 
-def test_calibrated_heads_have_one_scale() -> None:
+def test_heads_side_by_side_have_one_scale() -> None:
     network = network_of(Design(readout="logits"), 3, 2)
     features = network(images())
-    found = network.calibrated(features)
+    found = build_readout(network).side_by_side(features)
+    assert found is not None
     heads = [network.joint(features)[:, :4], *(head(features) for head in network.novel)]
     for row, *parts in zip(found.tolist(), *(head.tolist() for head in heads), strict=True):
         assert row == pytest.approx([value for part in parts for value in softmaxed(part)], abs=1e-5)

@@ -60,7 +60,7 @@ def objective_of(stage: Stage, device: torch.device) -> Objective:
         images=32 * STEPS,
         labelled=24 * STEPS,
         device=device,
-        start=torch.rand(32 * STEPS, 3).softmax(dim=1),
+        clusters=torch.rand(32 * STEPS, 3).softmax(dim=1),
     )
 
 
@@ -83,8 +83,7 @@ def taken(
         labels = np.arange(32 * STEPS, dtype=np.int64) % 4
         source = ImageSource(
             ImageSet(pictures(32 * STEPS, 0), labels if stage == "fit" else None, ("a", "b", "c", "d")),
-            augment=Crop(),
-            views=objective.views,
+            views=objective.augments(Crop()),
             batch_size=32,
             normaliser=Normaliser((0.5,) * 3, (0.25,) * 3, runtime.device),
             device=runtime.device,
@@ -136,8 +135,7 @@ def test_replayed_steps_draw_new_numbers_and_those_of_plain_ones() -> None:
     device = torch.device("cuda")
     source = ImageSource(
         ImageSet(pictures(64, 0)),
-        augment=Crop(),
-        views=1,
+        views=(Crop(),),
         batch_size=8,
         normaliser=Normaliser((0.5,) * 3, (0.2,) * 3, device),
         device=device,

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from hoarfrost.losses.functional import sigmoid_rampup
+from hoarfrost.losses.inputs import FIRST, SECOND
 from hoarfrost.losses.terms import (
     Consistency,
     CrossEntropy,
@@ -68,14 +69,13 @@ def test_inputs_are_what_their_names_say(teacher: Network) -> None:
     inputs = objective.inputs(images, None, objective.draw(generator()))
     student = objective.student
     features = student(images)
-    assert inputs.known == 3
-    assert torch.allclose(inputs.features, features[:6])
-    assert torch.allclose(inputs.joint, student.joint(features[:6]))
-    assert inputs.novel_second is not None
-    assert torch.allclose(inputs.novel_second, student.novel[-1](features[6:]))
-    assert inputs.teacher_features is not None
-    assert torch.allclose(inputs.teacher_features, teacher(images[:6]))
-    assert not inputs.teacher_features.requires_grad
+    assert (inputs.labelled_classes, inputs.seen_classes, inputs.novel_classes) == (3, 3, 2)
+    assert torch.allclose(inputs.features(), features[:6])
+    assert torch.allclose(inputs.logits("joint"), student.joint(features[:6]))
+    assert torch.allclose(inputs.logits("novel", SECOND), student.novel[-1](features[6:]))
+    assert inputs.teacher is not None
+    assert torch.allclose(inputs.teacher.features(), teacher(images[:6]))
+    assert not inputs.teacher.features().requires_grad
     assert inputs.labels is None
 
 
@@ -88,20 +88,21 @@ def test_every_earlier_head_of_the_teacher_is_asked_of_both_networks_features() 
     images = torch.rand(6, 1, 16, 16)
     inputs = objective.inputs(images, None, None)
     now, before = objective.student(images), teacher(images)
-    assert [logits.shape for logits in inputs.old_novel] == [(6, 2), (6, 4)]
-    for step in range(2):
-        assert torch.allclose(inputs.old_novel[step], teacher.novel_logits(now, step), atol=1e-6)
-        assert torch.allclose(inputs.teacher_novel[step], teacher.novel_logits(before, step), atol=1e-6)
-        assert not inputs.teacher_novel[step].requires_grad
-    assert inputs.old_head is not None
-    assert torch.allclose(inputs.old_head, teacher.joint_logits(now), atol=1e-6)
+    assert inputs.old_heads is not None
+    assert inputs.teacher is not None
+    assert [inputs.old_heads.logits(name).shape for name in inputs.earlier_heads] == [(6, 2), (6, 4)]
+    for step, name in enumerate(inputs.earlier_heads):
+        assert torch.allclose(inputs.old_heads.logits(name), teacher.novel_logits(now, step), atol=1e-6)
+        assert torch.allclose(inputs.teacher.logits(name), teacher.novel_logits(before, step), atol=1e-6)
+        assert not inputs.teacher.logits(name).requires_grad
+    assert torch.allclose(inputs.old_heads.logits("joint"), teacher.joint_logits(now), atol=1e-6)
 
 
 def test_views_apart_have_batch_statistics_of_their_own(teacher: Network) -> None:
     objective, images = objective_of(teacher, FROST, together=False), torch.rand(12, 1, 16, 16)
     inputs = objective.inputs(images, None, objective.draw(generator()))
-    assert torch.allclose(inputs.features, objective.student(images[:6]), atol=1e-6)
-    assert not torch.allclose(inputs.features, objective.student(images)[:6], atol=1e-6)
+    assert torch.allclose(inputs.features(), objective.student(images[:6]), atol=1e-6)
+    assert not torch.allclose(inputs.features(), objective.student(images)[:6], atol=1e-6)
 
 
 def test_the_teacher_stays_as_it_is(teacher: Network) -> None:
@@ -117,11 +118,12 @@ def test_the_teacher_stays_as_it_is(teacher: Network) -> None:
 
 def test_what_no_term_needs_is_not_computed(teacher: Network) -> None:
     objective = objective_of(teacher, (SelfTraining(), Replay(weight=0.0), FeatureDistillation(weight=0.0)))
-    assert objective.views == 1
+    assert objective.views == (FIRST,)
     inputs = objective.inputs(torch.rand(6, 1, 16, 16), None, objective.draw(generator()))
-    assert inputs.teacher_features is None
-    assert inputs.replay_joint is None
-    assert inputs.novel_second is None
+    assert inputs.teacher is None
+    assert inputs.replay_logits is None
+    assert list(inputs.student.features_by_view) == ["first"]
+    assert set(inputs.student.logits_by_head) == {("novel", "first"), ("joint", "first")}
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_what_two_processes_saved_is_what_one_loads(left: Path) -> None:
     images = np.random.default_rng(2).integers(0, 256, (7, 12, 12, 1), dtype=np.uint8)
     together, _ = both(left, "outputs")
     outputs = learner.outputs(ImageSet(images), features=True)
-    np.testing.assert_allclose(outputs.joint, together["joint"].numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(outputs.scores, together["joint"].numpy(), rtol=1e-4, atol=1e-5)
     assert int(learner.model.statistics.count.sum()) == 45 + 37
 
 
@@ -180,8 +180,7 @@ class TestShare:
         def batches(share: Share) -> list[tuple[Tensor, Tensor]]:
             source = ImageSource(
                 images,
-                augment=augment,
-                views=2,
+                views=(augment, augment),
                 batch_size=8,
                 normaliser=Normaliser((0.5,) * 3, (0.2,) * 3, CPU),
                 device=CPU,
@@ -203,13 +202,11 @@ class TestShare:
         images = ImageSet(np.zeros((7, 8, 8, 1), dtype=np.uint8))
         normaliser = Normaliser((0.0,), (1.0,), CPU)
         source = ImageSource(
-            images, augment=Augment(), views=1, batch_size=8, normaliser=normaliser, device=CPU, share=Share(0, 2)
+            images, views=(Augment(),), batch_size=8, normaliser=normaliser, device=CPU, share=Share(0, 2)
         )
         assert source.batch_size == 6
         with pytest.raises(InputError, match="7 images are too few for 8 processes"):
-            ImageSource(
-                images, augment=Augment(), views=1, batch_size=8, normaliser=normaliser, device=CPU, share=Share(0, 8)
-            )
+            ImageSource(images, views=(Augment(),), batch_size=8, normaliser=normaliser, device=CPU, share=Share(0, 8))
 
 
 def test_the_first_process_speaks_and_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:

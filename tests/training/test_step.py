@@ -50,7 +50,7 @@ def objective_of(method: str, *, together: bool = True) -> Objective:
         images=IMAGES,
         labelled=LABELLED,
         device=CPU,
-        start=torch.rand(IMAGES, 2).softmax(dim=1),
+        clusters=torch.rand(IMAGES, 2).softmax(dim=1),
         views_together=together,
     )
     objective.set_epoch(20)
@@ -67,8 +67,7 @@ def source_for(objective: Objective, augment: Augment | None = None) -> ImageSou
     labelled = ImageSet(others, np.arange(LABELLED) % 3, tuple("abc"))
     return ImageSource(
         ImageSet(pixels),
-        augment=augment or Crop(pad=2),
-        views=objective.views,
+        views=objective.augments(augment or Crop(pad=2)),
         batch_size=8,
         normaliser=Normaliser((0.5,) * 3, (0.2,) * 3, CPU),
         device=CPU,
@@ -83,9 +82,9 @@ def traced(objective: Objective, source: ImageSource, runtime: Runtime) -> tuple
     picked = next(iter(source.picks(generator)))
     drawn, replayed = source.draw(generator), objective.draw(generator)
     before = copy.deepcopy(objective.memories.state_dict())
-    _, plain, noticed = whole(picked, drawn, replayed)
+    _, plain, update = whole(picked, drawn, replayed)
     _, same, again = compiled(Pass.forward, fullgraph=True, backend="aot_eager")(whole, picked, drawn, replayed)
-    torch.testing.assert_close(again, noticed)  # what will be remembered of the step
+    torch.testing.assert_close(again, update)  # what will be remembered of the step
     torch.testing.assert_close(objective.memories.state_dict(), before, rtol=0, atol=0)  # and is not yet
     return plain, same
 

@@ -69,7 +69,7 @@ def main() -> None:
     save_file(remembered, out / f"prototypes-{rank}.safetensors")
     outputs = learner.outputs(ImageSet(images(7, seed=2)), features=True)
     assert outputs.features is not None
-    logits = {"joint": torch.from_numpy(outputs.joint), "features": torch.from_numpy(outputs.features)}
+    logits = {"joint": torch.from_numpy(outputs.scores), "features": torch.from_numpy(outputs.features)}
     save_file(logits, out / f"outputs-{rank}.safetensors")
     learner.save(out / "model")
     for method in ("restune", "ncl", "dtc-te", "joint"):
@@ -85,7 +85,7 @@ def main() -> None:
     found = {key: tensor.contiguous() for key, tensor in reference.network.state_dict().items()}
     save_file(found, out / f"ncl-labelled-{rank}.safetensors")
     one = learner.outputs(ImageSet(images(1, seed=2)))  # fewer images than processes
-    assert one.joint.shape == (1, 5)
+    assert one.scores.shape == (1, 5)
 
 
 if __name__ == "__main__":
