@@ -75,4 +75,4 @@ print(*(term.kind for term in learner.config.method.active))
     # In a process of its own: a term that is defined is known from then on.
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[-1] == "balance"
+    assert done.stdout.split()[-2:] == ["agreement", "balance"]

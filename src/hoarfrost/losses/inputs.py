@@ -29,6 +29,12 @@ class View:
 FIRST, SECOND = View("first"), View("second")
 
 
+def name_of(view: View | None) -> str:
+    """The name of a view, of the first where none is given."""
+    # No view is the value of an argument that is left out: torch.compile does not follow such.
+    return FIRST.name if view is None else view.name
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
     """What the heads and memories of a term are made for."""
@@ -58,17 +64,19 @@ class Activations:
     logits_by_head: Mapping[tuple[str, str], Tensor]
     """(B, outputs) each, by the names of head and view"""
 
-    def features(self, view: View = FIRST) -> Tensor:
-        """``(B, D)`` of a view."""
-        if view.name not in self.features_by_view:
-            raise RuntimeError(f"the loss asks for the {view.name} view: declare it in the term's views")
-        return self.features_by_view[view.name]
+    def features(self, view: View | None = None) -> Tensor:
+        """``(B, D)`` of a view, the first unless told."""
+        name = name_of(view)
+        if name not in self.features_by_view:
+            raise RuntimeError(f"the loss asks for the {name} view: declare it in the term's views")
+        return self.features_by_view[name]
 
-    def logits(self, head: str, view: View = FIRST) -> Tensor:
-        """``(B, outputs)`` of a head on a view."""
-        if (head, view.name) not in self.logits_by_head:
-            raise RuntimeError(f"the loss asks for '{head}' on the {view.name} view: declare both in heads and views")
-        return self.logits_by_head[head, view.name]
+    def logits(self, head: str, view: View | None = None) -> Tensor:
+        """``(B, outputs)`` of a head on a view, the first unless told."""
+        name = name_of(view)
+        if (head, name) not in self.logits_by_head:
+            raise RuntimeError(f"the loss asks for '{head}' on the {name} view: declare both in heads and views")
+        return self.logits_by_head[head, name]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +110,12 @@ class LossInputs:
     labelled_part: LossInputs | None = None
     """the same of labelled images that are mixed in, as a batch of their own; only for a reference"""
 
-    def features(self, view: View = FIRST) -> Tensor:
-        """``(B, D)`` of a view."""
+    def features(self, view: View | None = None) -> Tensor:
+        """``(B, D)`` of a view, the first unless told."""
         return self.student.features(view)
 
-    def logits(self, head: str, view: View = FIRST) -> Tensor:
-        """``(B, outputs)`` of a head on a view."""
+    def logits(self, head: str, view: View | None = None) -> Tensor:
+        """``(B, outputs)`` of a head on a view, the first unless told."""
         return self.student.logits(head, view)
 
     def memory(self, name: str) -> Tensor:
@@ -120,7 +128,7 @@ class LossInputs:
         """The labelled images, for a term that takes no others."""
         return present(self.labelled_part, "labelled images")
 
-    def logits_of_all(self, head: str, view: View = FIRST) -> Tensor:
+    def logits_of_all(self, head: str, view: View | None = None) -> Tensor:
         """Of the new images and, where some are mixed in, of the labelled ones behind them."""
         new = self.logits(head, view)
         return new if self.labelled_part is None else torch.cat([new, self.labelled_part.logits(head, view)])

@@ -256,10 +256,11 @@ class Learner:
         checkpoint: Checkpoint | None,
     ) -> Learner:
         """A discovery; a reference sees the ``labelled`` images of stage one again."""
+        before = self.model
         images = self.prepare(unlabelled).without_labels()
         mixed_in = None if labelled is None else self.prepare(labelled)
         novel = check_novel(novel, len(images))
-        learned = self._stage(self.config, observer, checkpoint).discover(self.model, images, novel, mixed_in)
+        learned = self._stage(self.config, observer, checkpoint).discover(before, images, novel, mixed_in)
         return self._keep(learned, learned.model)
 
     def outputs(self, images: Images, network: Network | None = None, *, features: bool = False) -> Outputs:
@@ -267,9 +268,9 @@ class Learner:
 
         Several processes share the images out, and all get the whole.
         """
+        readout = build_readout(self.network if network is None else network)
         prepared = self.prepare(images)
         model = self._model if self._model is not None and network in (None, self._model.network) else None
-        readout = build_readout(self.network if network is None else network)
         outputs = Inference(self.config, self.runtime).outputs(prepared, readout, features=features)
         loaded = self._loaded is not None and self._loaded[0] is readout.network
         check_scores(outputs.scores, f" in {self._loaded[1]}" if self._loaded is not None and loaded else "")
