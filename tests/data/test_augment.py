@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +13,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hoarfrost.data.augment import Affine, Augment, Border, Crop, ResizedCrop, to_float
+from hoarfrost.data.augment import Affine, Augment, Border, Crop, ResizedCrop, Strong, to_float
+from hoarfrost.errors import InputError
 
-ALL = [Augment(), Crop(), Crop(border="reflect"), Affine(), Affine(border="reflect", flip=0.5), ResizedCrop()]
+ALL = [
+    Augment(),
+    Crop(),
+    Crop(border="reflect"),
+    Affine(),
+    Affine(border="reflect", flip=0.5),
+    ResizedCrop(),
+    Strong(),
+    Strong(share=0.5),
+]
 RANDOM = ALL[1:]
 
 
@@ -260,3 +272,66 @@ class TestResizedCrop:
         outputs = ResizedCrop()(ramp(1000, 8, 8, axis=1), seeded())
         mirrored = outputs[:, 0, 4, 6] < outputs[:, 0, 4, 1]
         assert float(mirrored.float().mean()) == pytest.approx(0.5, abs=0.06)
+
+
+class TestStrong:
+    PLAIN = Strong(jitter=0, gray=0, flip=0)
+
+    @pytest.mark.parametrize("channels", [1, 3])
+    def test_without_a_share_images_are_shifted_by_whole_pixels(self, channels: int) -> None:
+        images = random_images(40, 9, 12, channels)
+        outputs = as_bytes(Strong(share=0, pad=2)(images, seeded()))
+        for image, output in zip(images.numpy(), outputs, strict=True):
+            assert output in naive_crops(image, 2, "reflect")
+        assert len(set(outputs)) == 40
+
+    def test_the_whole_image_in_its_own_colours_is_the_identity(self) -> None:
+        images = random_images(5, 9, 12, 3)
+        whole = replace(self.PLAIN, area=(1.0, 1.0), ratio=(1.0, 1.0))
+        torch.testing.assert_close(whole(images, seeded()), to_float(images), atol=1e-5, rtol=0)
+
+    def test_gray_leaves_no_colour(self) -> None:
+        outputs = Strong(gray=1)(random_images(5, 9, 12, 3), seeded())
+        torch.testing.assert_close(outputs, outputs[:, :1].expand_as(outputs), atol=1e-5, rtol=0)
+
+    @pytest.mark.parametrize("value", [0.0, 1.0])
+    def test_brightness_contrast_and_saturation_at_their_ends(
+        self, monkeypatch: pytest.MonkeyPatch, value: float
+    ) -> None:
+        """As their definitions have it, one after the other, each cut to 0..1; the whole image is taken."""
+        images = random_images(3, 8, 8, 3)
+        strong = Strong(
+            area=(1.0, 1.0), ratio=(1.0, 1.0), flip=0, jitter=1, gray=0, brightness=0.3, contrast=0.2, saturation=0.1
+        )
+        drawn = torch.full((3, 11), value)
+        drawn[:, 0], drawn[:, 3:5], drawn[:, 6], drawn[:, 10] = 0.0, 0.5, 0.0, 0.5
+        sign = 2 * value - 1
+        outputs = strong.apply(images, drawn)
+        for image, output in zip(to_float(images), outputs, strict=True):
+            bright = (image * (1 + 0.3 * sign)).clamp(0, 1)
+            looks = 0.299 * bright[0] + 0.587 * bright[1] + 0.114 * bright[2]
+            clear = (looks.mean() + (bright - looks.mean()) * (1 + 0.2 * sign)).clamp(0, 1)
+            looks = 0.299 * clear[0] + 0.587 * clear[1] + 0.114 * clear[2]
+            expected = (looks + (clear - looks) * (1 + 0.1 * sign)).clamp(0, 1)
+            torch.testing.assert_close(output, expected, atol=1e-5, rtol=0)
+
+    def test_parts_stay_inside_and_have_their_area(self) -> None:
+        """A ramp shows which columns a part spans; its mean stays within the image."""
+        images = ramp(400, 32, 32, axis=1)
+        outputs = replace(self.PLAIN, area=(0.25, 0.25), ratio=(1.0, 1.0))(images, seeded())
+        columns = outputs[:, 0, 0] * 255 / 8
+        span = columns[:, -1] - columns[:, 0]
+        torch.testing.assert_close(span, torch.full_like(span, 15.5), atol=0.2, rtol=0)
+        assert columns.min() >= -0.01
+        assert columns.max() <= 31.01
+
+    def test_a_share_of_the_images_is_changed_strongly(self) -> None:
+        images = ramp(600, 16, 16, axis=1)
+        outputs = replace(self.PLAIN, share=0.5, area=(0.25, 0.25), ratio=(1.0, 1.0), pad=0)(images, seeded())
+        unchanged = (outputs - to_float(images)).abs().amax(dim=(1, 2, 3)) < 1e-5
+        assert 0.42 < float(unchanged.float().mean()) < 0.58
+
+    @pytest.mark.parametrize("wrong", [{"share": 1.5}, {"gray": -0.1}, {"area": (0.5, 0.2)}, {"jitter": 2.0}])
+    def test_what_cannot_be_is_refused(self, wrong: dict[str, Any]) -> None:
+        with pytest.raises(InputError):
+            Strong(**wrong)

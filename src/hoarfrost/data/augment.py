@@ -158,7 +158,7 @@ class ResizedCrop(Augment):
 class Strong(Augment):
     """A random part of the image, resized to the whole, its mirror image, and other colours, for part of the images.
 
-    The others are shifted by whole pixels and mirrored, as ``Crop`` does it.
+    The others are shifted by whole pixels, the image mirrored at its border, and perhaps mirrored as a whole.
     """
 
     kind: ClassVar[str] = "strong"
