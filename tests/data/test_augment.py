@@ -282,7 +282,9 @@ class TestStrong:
         images = random_images(40, 9, 12, channels)
         outputs = as_bytes(Strong(share=0, pad=2)(images, seeded()))
         for image, output in zip(images.numpy(), outputs, strict=True):
-            assert output in naive_crops(image, 2, "reflect")
+            padded = np.pad(image, ((2, 2), (2, 2), (0, 0)), mode="symmetric")
+            crops = [padded[down : down + 9, right : right + 12] for down in range(5) for right in range(5)]
+            assert output in {part.tobytes() for crop in crops for part in (crop, crop[:, ::-1])}
         assert len(set(outputs)) == 40
 
     def test_the_whole_image_in_its_own_colours_is_the_identity(self) -> None:
@@ -295,9 +297,7 @@ class TestStrong:
         torch.testing.assert_close(outputs, outputs[:, :1].expand_as(outputs), atol=1e-5, rtol=0)
 
     @pytest.mark.parametrize("value", [0.0, 1.0])
-    def test_brightness_contrast_and_saturation_at_their_ends(
-        self, monkeypatch: pytest.MonkeyPatch, value: float
-    ) -> None:
+    def test_brightness_contrast_and_saturation_at_their_ends(self, value: float) -> None:
         """As their definitions have it, one after the other, each cut to 0..1; the whole image is taken."""
         images = random_images(3, 8, 8, 3)
         strong = Strong(
@@ -321,7 +321,7 @@ class TestStrong:
         outputs = replace(self.PLAIN, area=(0.25, 0.25), ratio=(1.0, 1.0))(images, seeded())
         columns = outputs[:, 0, 0] * 255 / 8
         span = columns[:, -1] - columns[:, 0]
-        torch.testing.assert_close(span, torch.full_like(span, 15.5), atol=0.2, rtol=0)
+        torch.testing.assert_close(span, torch.full_like(span, 15.5), atol=0.3, rtol=0)
         assert columns.min() >= -0.01
         assert columns.max() <= 31.01
 
