@@ -110,9 +110,7 @@ class Model:
             kind, how = content["backbone"].removeprefix(OBJECT), "Learner.load(folder, backbone=...)"
             raise InputError(f"the backbone of {folder} is an object of {kind}: give one, as in {how}")
         if backbone is not None and content["backbone"] != name_of(backbone):
-            raise InputError(
-                f"the backbone of {folder} is {content['backbone']}, not {name_of(backbone)}: give its own"
-            )
+            raise InputError(f"the backbone of {folder} is {content['backbone']}, no {name_of(backbone)}: give its own")
         weights, _ = store.read_tensors(folder / "weights.safetensors")
         prototypes, _ = store.read_tensors(folder / "prototypes.safetensors")
         try:

@@ -47,8 +47,8 @@ def suited(config: Config, given: Backbone | None = None) -> Config:
     wanted, size = look_at(config.backbone, given)[0], config.image_size
     require(
         wanted.side is None or size in (None, wanted.side),
-        f"the backbone {config.backbone} takes images of {wanted.side} pixels and not of image_size={size}: leave that"
-        " open, as with --set image_size=null, and mean and std alike",
+        f"the backbone {config.backbone} takes images of {wanted.side} x {wanted.side} pixels, not of {size}: leave"
+        " image_size, mean and std to it, as with --set image_size=null",
     )
     return replace(
         config, image_size=size or wanted.side, mean=config.mean or wanted.mean, std=config.std or wanted.std
