@@ -238,12 +238,14 @@ def _figures(seconds: float, images: int, flop: float, rate: float) -> dict[str,
 def stage_flop(config: Config, load: Load, *, size: int, stage: int) -> float:
     """Multiplications and additions of one epoch of a stage, counted on two images forward and backward."""
     method, cpu, channels = config.method, torch.device("cpu"), len(config.mean or (0.5,))
-    teacher = Network(build_backbone(config.backbone, channels), load.known, method.design)
+    backbone = build_backbone(config.backbone, channels)
+    channels = backbone.input.channels or channels
+    teacher = Network(backbone, load.known, method.design)
     terms = method.active if stage else method.stage_one
     terms = tuple(term for term in terms if term.kind != "replay")  # a head on features: nothing beside the rest
     student = grow(teacher, load.novel) if stage else teacher
     make_heads(student, terms, sizes_of(student, 2))
-    choose_trained(student, frozen=method.frozen if stage else (), terms=terms)
+    choose_trained(student, frozen=method.frozen if stage else config.fit_frozen, terms=terms)
     if stage:
         means = torch.zeros(load.known, teacher.backbone.width)
         statistics = ClassStatistics(means, means, torch.zeros(load.known, dtype=torch.long))

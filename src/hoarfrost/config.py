@@ -132,7 +132,9 @@ class Method:
     stage_one: tuple[Term, ...] = (CrossEntropy(),)
     # Deviation: the paper does not say what is frozen; this is the public code's choice.
     frozen: tuple[str, ...] = ("stem", "stage1")
-    """parts of the backbone whose parameters stay as they are in discovery (their batch statistics go on)"""
+    """parts of the backbone that stay as they are in discovery, or "all" """
+    moving_statistics: bool = False
+    """whether the batch statistics of frozen parts move all the same"""
     design: Design = field(default_factory=Design)
     course: Course = field(default_factory=Course, compare=False)
     """for a recipe, which applies it: a configuration has it in ``discover``, and neither keeps nor compares this"""
@@ -219,6 +221,8 @@ class Config:
     mean: tuple[float, ...] | None = None
     """of each channel, in 0..1; None computes it from the images of stage one, and so for ``std``"""
     std: tuple[float, ...] | None = None
+    fit_frozen: tuple[str, ...] = ()
+    """parts of the backbone that stay as they are in stage one, or "all"; with a pretrained one, say"""
     fit: Schedule = field(default_factory=Schedule)
     discover: Schedule = field(default_factory=Schedule)
     fit_augment: Augment = field(default_factory=Crop)

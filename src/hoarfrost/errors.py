@@ -11,6 +11,10 @@ class InputError(ValueError):
     """Something the caller gave cannot be used. The message is one line: what, where, and what to do."""
 
 
+class Missing(InputError):
+    """Something is named that no installed package brings."""
+
+
 class DtypeError(InputError, TypeError):
     """An array has a type that is not converted silently. The message holds the line that converts it."""
 

@@ -198,6 +198,7 @@ class Shelf:
     def __init__(self, root: Path, config: Config, scenario: Scenario, runtime: Runtime) -> None:
         images, test = scenario.steps[0].images, scenario.truths[0].test
         content = {name: to_json(getattr(config, name)) for name in SHARED_SETTINGS}
+        content |= {"fit_frozen": list(config.fit_frozen)} if config.fit_frozen else {}
         content |= {
             "stage_one": to_json(config.method.stage_one),
             "images": images.digest(),

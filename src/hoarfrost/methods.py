@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hoarfrost import plugins
 from hoarfrost.config import Course, Method
-from hoarfrost.errors import InputError, unknown
+from hoarfrost.errors import InputError
 from hoarfrost.losses.terms import (
     ClusterConsistency,
     Clustering,
@@ -32,7 +32,7 @@ HERE = "a reference of this project, not from a paper"
 
 # The values that depend on the data set (the weight and ramp of consistency, the weight of self-training, the number of
 # replayed features, the epochs between two targets) are set by its recipe (hoarfrost.recipes), unless a method has its
-# own here.
+# own here. Of every preset the batch statistics of frozen parts move, as in the authors' public code.
 FROST = Method(
     name="frost",
     summary="feature replay, feature distillation and self-training of one joint head",
@@ -44,6 +44,7 @@ FROST = Method(
         Replay(weight=1.0),
         FeatureDistillation(weight=10.0),
     ),
+    moving_statistics=True,
 )
 
 # Deviation: as the authors of FRoST ran it: after the common stage one, without rotations learned before, stages 2 to
@@ -53,6 +54,7 @@ AUTONOVEL = Method(
     summary="pairs by rank statistics; nothing against forgetting, heads side by side",
     paper="Han et al., Automatically Discovering and Learning New Visual Categories with Ranking Statistics, ICLR 2020",
     terms=(Pairwise(weight=1.0), Consistency()),
+    moving_statistics=True,
     design=Design(readout="logits"),
 )
 
@@ -66,6 +68,7 @@ NCL = Method(
         Contrast(weight=1.0, start=1),  # the queue is filled in the first epoch
         Replay(weight=0.0, over="labelled"),  # with a weight it draws what hard negatives are mixed with
     ),
+    moving_statistics=True,
     design=Design(readout="logits"),
 )
 
@@ -94,6 +97,7 @@ RESTUNE = Method(
         OldHeadDistillation(weight=1.0),
     ),
     frozen=(),
+    moving_statistics=True,
     design=Design(novel="centres", residual=True, readout="probabilities"),
     course=Course(epochs=100, learning_rate=0.05, drops=(), large_batch=True, reflects=True),
     start="k-means",
@@ -110,6 +114,7 @@ def dtc(name: str, summary: str, *terms: Term) -> Method:
         paper="Han et al., Learning to Discover Novel Visual Categories via Deep Transfer Clustering, ICCV 2019",
         terms=terms,
         frozen=(),
+        moving_statistics=True,
         design=Design(novel="centres", readout="probabilities"),
         course=Course(
             epochs=WARM_UP + 100,
@@ -239,6 +244,7 @@ METHODS: dict[str, Method] = {
             summary="reference: k-means of the features, nearest class mean; nothing is trained",
             paper=HERE,
             terms=(),
+            moving_statistics=True,
             design=Design(readout="means"),
             start="k-means",
         ),
@@ -247,6 +253,7 @@ METHODS: dict[str, Method] = {
             summary="upper bound: all classes learned anew in every step, from all labels",
             paper=HERE,
             terms=(CrossEntropy(),),
+            moving_statistics=True,
             design=Design(novel="joint"),
             supervised=True,
         ),
@@ -256,12 +263,7 @@ METHODS: dict[str, Method] = {
 
 def get_method(name: str) -> Method:
     """The preset of a name, of this package or of another that is installed."""
-    if name in METHODS:
-        return METHODS[name]
-    others = plugins.found(plugins.METHODS)
-    if name not in others:
-        raise unknown("method", name, [*METHODS, *others])
-    method = plugins.load(others[name])
+    method = plugins.find("method", name, METHODS, plugins.METHODS)
     if not isinstance(method, Method) or method.name != name:
         raise InputError(f"the package that names the method '{name}' brings no Method of that name: ask its authors")
     return method
@@ -269,4 +271,4 @@ def get_method(name: str) -> Method:
 
 def all_methods() -> dict[str, Method]:
     """Every preset by its name, those of other packages last."""
-    return METHODS | {name: get_method(name) for name in plugins.found(plugins.METHODS) if name not in METHODS}
+    return {name: get_method(name) for name in plugins.names(METHODS, plugins.METHODS)}

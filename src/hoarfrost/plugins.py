@@ -1,25 +1,47 @@
-"""What other packages bring: methods, by entry points of the group ``hoarfrost.methods``.
+"""What other packages bring by entry points: methods, backbones and data sets.
 
-A package names a ``Method`` there, under the name that ``--method`` takes; the terms of its own come along with the
-module that defines it::
+A package names a ``Method``, what makes a ``Backbone`` for a number of channels, or a ``Dataset``, under the name by
+which people ask for it; the terms of a method come along with the module that defines it::
 
     [project.entry-points."hoarfrost.methods"]
     theirs = "their_package:THEIRS"
+    [project.entry-points."hoarfrost.backbones"]
+    their-network = "their_package:build_network"
+    [project.entry-points."hoarfrost.datasets"]
+    their-images = "their_package:IMAGES"
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points, packages_distributions
 from typing import Any
 
-from hoarfrost.errors import InputError
+from hoarfrost.errors import InputError, Missing, unknown
 
 METHODS = "hoarfrost.methods"
+BACKBONES = "hoarfrost.backbones"
+DATASETS = "hoarfrost.datasets"
 
 
 def found(group: str) -> dict[str, EntryPoint]:
     """What installed packages name in a group, by name; nothing is imported."""
     return {point.name: point for point in entry_points(group=group)}
+
+
+def names(own: Mapping[str, Any], group: str) -> list[str]:
+    """What can be asked for: this package's own, then those of others."""
+    return list(dict.fromkeys([*own, *found(group)]))
+
+
+def find(what: str, name: str, own: Mapping[str, Any], group: str) -> Any:
+    """What a name stands for, among this package's ``own`` or in another package that is installed."""
+    if name in own:
+        return own[name]
+    others = found(group)
+    if name not in others:
+        raise Missing(str(unknown(what, name, [*own, *others])))
+    return load(others[name])
 
 
 def load(point: EntryPoint) -> Any:

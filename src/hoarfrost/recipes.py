@@ -12,6 +12,7 @@ from typing import Any
 
 from hoarfrost.config import Config, Method, Schedule
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
+from hoarfrost.data.datasets import get_dataset
 from hoarfrost.errors import unknown
 from hoarfrost.losses.terms import Term
 
@@ -170,9 +171,8 @@ def as_printed(recipe: Recipe) -> Recipe:
 
 
 def get_recipe(name: str, variant: str = "code") -> Recipe:
-    """The recipe of a data set's name, in one of the ``VARIANTS``."""
-    if name not in RECIPES:
-        raise unknown("data set", name, RECIPES)
+    """The recipe of a data set's name, in one of the ``VARIANTS``; one without its own has that of anybody's images."""
+    recipe = RECIPES.get(name) or get_dataset(name).recipe or RECIPES["folder"]
     if variant not in VARIANTS:
         raise unknown("variant", variant, VARIANTS)
-    return RECIPES[name] if variant == "code" else as_printed(RECIPES[name])
+    return recipe if variant == "code" else as_printed(recipe)

@@ -17,15 +17,24 @@ import numpy as np
 
 from hoarfrost import plugins
 from hoarfrost.config import Config
-from hoarfrost.errors import InputError, require, unknown
+from hoarfrost.errors import InputError, Missing, require, unknown
 from hoarfrost.losses.terms import Term
 
 T = TypeVar("T")
 
-VERSION = 1
+VERSION = 2
 """of configurations in JSON; it grows where a key is renamed or means something else"""
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+def _with_moving_statistics(content: dict[str, Any]) -> dict[str, Any]:
+    """In version 1 the batch statistics of frozen parts always moved."""
+    method = content.get("method")
+    if not isinstance(method, dict):  # refused where it is decoded
+        return content
+    return {**content, "method": {"moving_statistics": True, **method}}
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_moving_statistics}
 """for each earlier version, what makes the next one of it"""
 
 
@@ -62,10 +71,6 @@ def to_json(value: Any) -> Any:
 def from_json(expected: type[T], content: Any, where: str = "") -> T:
     """The inverse of ``to_json``. Missing keys take their defaults; unknown ones and wrong types are errors."""
     return typing.cast(T, _decode(expected, content, where))
-
-
-class Missing(InputError):
-    """A configuration names something that no installed package brings."""
 
 
 def filled(content: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Backbones are built as they are described, and take images of any usual size."""
+"""Every backbone keeps the contract; the residual networks are as they are described, and take images of any size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from hoarfrost.errors import InputError
-from hoarfrost.models.backbones import BACKBONES, Backbone, BasicBlock, Conv, build_backbone
+from hoarfrost.losses.terms import CrossEntropy
+from hoarfrost.models.backbones import ALL, BACKBONES, Backbone, Input, build_backbone
+from hoarfrost.models.network import Design, Network
+from hoarfrost.models.resnet import BasicBlock, Conv, ResNet
+from hoarfrost.training.objective import Objective, choose_trained
+from tests.models.patches import Patches
 
 
 def random_images(*shape: int) -> Tensor:
@@ -72,6 +77,7 @@ class TestResNet18:
         backbone = build_backbone("resnet18", 1).eval()
         with torch.no_grad():
             images = random_images(2, 1, side, side)
+            assert isinstance(backbone, ResNet)
             maps: Tensor = backbone.stages(backbone.stem(images))
             assert maps.shape == (2, 512, -(-side // 8), -(-side // 8))
             expected = torch.stack([torch.stack([channel.mean() for channel in image]) for image in maps])
@@ -106,15 +112,109 @@ class TestEvery:
     @pytest.mark.parametrize("name", BACKBONES)
     def test_parts_make_up_the_backbone(self, name: str) -> None:
         backbone = build_backbone(name, 1)
-        names = ["stem", *(f"stage{number + 1}" for number in range(len(BACKBONES[name].widths)))]
-        weights = [weight for part in names for weight in backbone.part(part).parameters()]
-        assert [id(weight) for weight in weights] == [id(weight) for weight in backbone.parameters()]
+        assert isinstance(backbone, ResNet)
+        names = ["stem", *(f"stage{number + 1}" for number in range(len(backbone.shape.widths)))]
+        assert list(backbone.parts) == names
 
     def test_widths_and_blocks_of_the_stages(self) -> None:
         backbone = build_backbone("resnet18", 1)
         for number, width in enumerate((64, 128, 256, 512), start=1):
             blocks = list(backbone.part(f"stage{number}").children())
             assert [block.conv2.out_channels for block in blocks if isinstance(block, BasicBlock)] == [width, width]
+
+
+EVERY = [*BACKBONES, "patches"]
+
+
+def made(name: str) -> Backbone:
+    torch.manual_seed(0)
+    return Patches() if name == "patches" else build_backbone(name, 3)
+
+
+def suitable(backbone: Backbone, count: int = 6) -> Tensor:
+    """Normalised images that it takes."""
+    side = backbone.input.side or 16
+    return random_images(count, backbone.input.channels or 3, side, side).contiguous(memory_format=torch.channels_last)
+
+
+def state(module: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", EVERY)
+class TestContract:
+    def test_the_parts_hold_everything_in_order(self, name: str) -> None:
+        backbone = made(name)
+        own = [tensor for part in backbone.parts.values() for tensor in (*part.parameters(), *part.buffers())]
+        assert {id(tensor) for tensor in own} == {
+            id(tensor) for tensor in (*backbone.parameters(), *backbone.buffers())
+        }
+        reached: list[str] = []
+        for part, module in backbone.parts.items():
+            module.register_forward_hook(lambda *_, part=part: reached.append(part))
+        backbone.eval()(suitable(backbone))
+        assert reached == list(backbone.parts)
+
+    def test_features_are_as_many_as_it_says_and_in_single_precision(self, name: str) -> None:
+        backbone = made(name).eval()
+        images = suitable(backbone)
+        features = backbone(images)
+        assert features.shape == (6, backbone.width)
+        assert features.dtype == torch.float32
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert Network(backbone, 2)(images).dtype == torch.float32
+
+    def test_other_images_in_the_batch_do_not_matter_in_evaluation(self, name: str) -> None:
+        backbone = made(name).eval()
+        images = suitable(backbone)
+        torch.testing.assert_close(backbone(images)[:2], backbone(images[:2]))
+
+    @pytest.mark.parametrize("frozen", ["first", "all by name", ALL])
+    @pytest.mark.parametrize("moving", [False, True])
+    def test_what_is_frozen_stays_as_it_is(self, name: str, frozen: str, moving: bool) -> None:
+        """A step of training in which all else moves; statistics of frozen parts too, where they are said to."""
+        network = Network(made(name), 3)
+        backbone, parts = network.backbone, list(network.backbone.parts)
+        names = {"first": parts[:1], "all by name": parts, ALL: [ALL]}[frozen]
+        choose_trained(network, frozen=names, terms=(CrossEntropy(),), moving_statistics=moving)
+        objective = Objective(network, terms=(CrossEntropy(),)).train()
+        objective.set_epoch(0)
+        before = {part: state(module) for part, module in backbone.parts.items()}
+        head = state(network.joint)
+        weights = [weight for weight in network.parameters() if weight.requires_grad]
+        optimizer = torch.optim.SGD(weights, lr=0.5, weight_decay=0.1)
+        objective.eval()
+        objective.train()  # as after every look at it
+        loss, _, _ = objective(suitable(backbone), torch.arange(6) % 3, None)
+        loss.backward()
+        optimizer.step()
+        assert not torch.equal(head["weight"], network.joint.weight)
+        for part, module in backbone.parts.items():
+            still = part in names or names == [ALL]
+            now, statistics = module.state_dict(), dict(module.named_buffers())
+            for key, tensor in before[part].items():
+                moves = not still or (moving and key in statistics)
+                if tensor.is_floating_point() or not moves:  # some batches are counted, and some are not
+                    assert torch.equal(tensor, now[key]) != moves, (part, key)
+
+    def test_a_residual_branch_is_for_backbones_that_can(self, name: str) -> None:
+        if name == "patches":
+            with pytest.raises(InputError, match=r"method\.design\.residual needs a backbone that can make another"):
+                Network(made(name), 2, Design(residual=True))
+        else:
+            Network(made(name), 2, Design(residual=True))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"mean": (0.5,)}, "a mean and a std for its input, or neither"),
+        ({"channels": 3, "mean": (0.5,), "std": (0.5,)}, "have a value a channel"),
+    ],
+)
+def test_an_input_that_cannot_be_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Input(**given)
 
 
 class TestNames:

@@ -12,6 +12,7 @@ from torch import Tensor
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Centres, Design, Network, grow, set_nearest
 from hoarfrost.models.readout import build_readout
+from hoarfrost.models.resnet import ResNet
 
 Readout = Literal["joint", "logits", "probabilities", "means"]
 
@@ -78,6 +79,7 @@ def test_the_probabilities_of_centres_are_students_t_of_the_distances() -> None:
 
 def test_a_residual_branch_stands_beside_the_last_stage() -> None:
     network = network_of(Design(novel="centres", residual=True, readout="probabilities"), 3, 2)
+    assert isinstance(network.backbone, ResNet)
     size, shared = network.backbone.width, network.backbone.trunk(images())
     features = network(images())
     assert features.shape == (5, 3 * size) == (5, network.width)
@@ -93,6 +95,7 @@ def test_a_residual_branch_stands_beside_the_last_stage() -> None:
 
 def test_a_new_branch_is_no_copy_of_the_old_stage() -> None:
     network = network_of(Design(residual=True), 2)
+    assert isinstance(network.backbone, ResNet)
     ours, theirs = network.backbone.last.state_dict(), network.branches[0].state_dict()
     assert ours.keys() == theirs.keys()
     assert not torch.equal(ours["0.conv1.weight"], theirs["0.conv1.weight"])

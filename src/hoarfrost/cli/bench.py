@@ -48,6 +48,7 @@ def main(args: argparse.Namespace) -> int:
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
     from hoarfrost.scenario import parse_split
+    from hoarfrost.training.resolve import suited
     from hoarfrost.training.runtime import resolve_device
 
     on_gpu = resolve_device(args.device).type == "cuda"
@@ -63,7 +64,7 @@ def main(args: argparse.Namespace) -> int:
         if len(sizes) != 2:
             raise InputError(f"classes '{args.classes}' are not of the form 80-20")
         load = replace(load, known=sizes[0], novel=sizes[1])
-    config = options.configured(recipe.config(get_method(args.method), args.seed), args)
+    config = suited(options.configured(recipe.config(get_method(args.method), args.seed), args))
     if args.batch is not None:
         config = replace(config, discover=replace(config.discover, batch_size=args.batch))
     content = {"dataset": name, "method": config.method.name}

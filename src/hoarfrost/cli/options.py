@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hoarfrost import plugins
 from hoarfrost.launch import Launched
 from hoarfrost.printing import printable_json, printable_lines
 
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from hoarfrost.data.cache import ImageStorage
 
 CLASS_ORDERS = ("natural", "seeded")
+
+
+def listed(*own: str, group: str) -> str:
+    """Names to choose from, in words, with those that other packages bring."""
+    *names, last = plugins.names(dict.fromkeys(own), group)
+    return f"{', '.join(names)} or {last}"
 
 
 def positive(text: str) -> int:
@@ -99,7 +106,10 @@ def add_method(parser: argparse.ArgumentParser) -> None:
         "--method", default="frost", metavar="NAME", help="one of those that 'hoarfrost methods' lists (default: frost)"
     )
     parser.add_argument(
-        "--backbone", default="auto", metavar="NAME", help="resnet18 or small (default: what suits the data)"
+        "--backbone",
+        default="auto",
+        metavar="NAME",
+        help=f"{listed('resnet18', 'small', group=plugins.BACKBONES)} (default: what suits the data)",
     )
 
 
@@ -119,11 +129,11 @@ def configured(
     """The configuration with the command line's changes."""
     from dataclasses import replace
 
-    from hoarfrost.models.backbones import get_shape
+    from hoarfrost.models.backbones import find_backbone
     from hoarfrost.settings import override, parse_setting
 
     if getattr(args, "backbone", "auto") != "auto":
-        get_shape(args.backbone)
+        find_backbone(args.backbone)
         config = replace(config, backbone=args.backbone)
     if args.seed is not None:
         config = replace(config, seed=args.seed)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Literal
 
+from hoarfrost import plugins
 from hoarfrost.cli import options
 from hoarfrost.errors import InputError
 from hoarfrost.printing import printable
@@ -20,7 +21,10 @@ EXAMPLE = "example: hoarfrost run --dataset cifar100 --split 80-20 --method fros
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``run``."""
     parser.add_argument(
-        "--dataset", required=True, metavar="NAME", help="digits, cifar10, cifar100, tiny-imagenet or folder"
+        "--dataset",
+        required=True,
+        metavar="NAME",
+        help=options.listed("digits", "cifar10", "cifar100", "tiny-imagenet", "folder", group=plugins.DATASETS),
     )
     parser.add_argument("--data", default="data", metavar="DIR", help="where the data set is (default: data)")
     parser.add_argument("--download", action="store_true", help="fetch a missing data set into --data")
@@ -68,6 +72,7 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
     from hoarfrost.training.observers import Observer, Observers
+    from hoarfrost.training.resolve import suited
     from hoarfrost.training.runtime import resolve_device
 
     variant = getattr(args, "variant", "code")
@@ -75,8 +80,10 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
     resolve_device(args.device)  # refused before anything is read
     if args.class_order not in options.CLASS_ORDERS:
         raise unknown("class order", args.class_order, options.CLASS_ORDERS)
-    config = options.configured(
-        recipe.config(method, args.seed), args, fit_epochs=args.fit_epochs, discover_epochs=args.epochs
+    config = suited(
+        options.configured(
+            recipe.config(method, args.seed), args, fit_epochs=args.fit_epochs, discover_epochs=args.epochs
+        )
     )
     split = args.split or recipe.split
     if split is None:

@@ -7,20 +7,24 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from hoarfrost import plugins
 from hoarfrost.data.arrays import Ids, Pixels, as_images, encode_labels
 from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.download import fetch
 from hoarfrost.data.folder import looking_into, read_folder
 from hoarfrost.data.images import ImageFiles, ImageSet, free_memory
 from hoarfrost.data.unpickle import load_pickle
-from hoarfrost.errors import InputError, unknown
+from hoarfrost.errors import InputError
 from hoarfrost.reading import open_regular, read_bytes
+
+if TYPE_CHECKING:
+    from hoarfrost.recipes import Recipe
 
 Split: TypeAlias = tuple[ImageSet, ImageSet]
 """Training and test set, both labelled, with the same class names."""
@@ -45,6 +49,7 @@ class Dataset:
     reader: takes the folder (or file), the wanted side, None for the data set's own, and where images are kept.
     marker: the folder that the archive unpacks to; empty for what is not an archive.
     embedded: comes with a library, so that there is no folder to read.
+    recipe: the settings that suit it, for a data set of another package; None for those of anybody's images.
     """
 
     reader: Callable[[Path, int | None, ImageStorage], Split]
@@ -53,6 +58,15 @@ class Dataset:
     md5: str = ""
     archive: str = ""
     embedded: bool = False
+    recipe: Recipe | None = None
+
+
+def get_dataset(name: str) -> Dataset:
+    """The data set of a name, of this package or of another that is installed."""
+    dataset = plugins.find("data set", name, DATASETS, plugins.DATASETS)
+    if not isinstance(dataset, Dataset):
+        raise InputError(f"the package that names the data set '{name}' brings no Dataset: ask its authors")
+    return dataset
 
 
 def load_dataset(
@@ -66,20 +80,17 @@ def load_dataset(
     size: resize to (size, size).
     keep: where the images of files are kept.
     """
-    if name not in DATASETS:
-        raise unknown("data set", name, DATASETS)
-    dataset = DATASETS[name]
+    dataset = get_dataset(name)
     if dataset.embedded:
         return dataset.reader(Path(), size, keep)
     if data is None:
         raise InputError(f"{name} is read from a folder: name it with --data DIR")
     with looking_into(Path(data)):
-        return dataset.reader(_locate(name, Path(data), download=download), size, keep)
+        return dataset.reader(_locate(name, dataset, Path(data), download=download), size, keep)
 
 
-def _locate(name: str, data: Path, *, download: bool) -> Path:
+def _locate(name: str, dataset: Dataset, data: Path, *, download: bool) -> Path:
     """The folder of the data set in or at `data`, fetched if need be."""
-    dataset = DATASETS[name]
     if not dataset.marker:
         return data
     folder = data / dataset.marker

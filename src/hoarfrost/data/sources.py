@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -31,9 +31,29 @@ class Batch:
     """B images in one or two views, all first views before all second ones."""
 
     images: Tensor
-    """(views x B, C, H, W), normalised; where several processes share a batch, this one's part of it"""
+    """(views x B, C, H, W), normalised, or features (views x B, D); where several processes share a batch, this one's
+    part of it"""
     labels: Tensor | None
     """class ids, of the whole batch: (B,) in stage one; of mixed batches (M,), of the labelled images alone"""
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSet:
+    """Features ``(N, D)`` in the place of the images that they are of: nothing is changed or normalised in those."""
+
+    images: NDArray[np.float32]
+    labels: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def rows(self, part: range) -> NDArray[np.float32]:
+        """Consecutive ones."""
+        return self.images[part.start : part.stop]
+
+
+Samples: TypeAlias = ImageSet | FeatureSet
+"""what a stage learns from"""
 
 
 class Normaliser:
@@ -74,7 +94,7 @@ def check_enough(images: int, processes: int) -> None:
 
 
 class Pixels(Protocol):
-    """uint8 images ``(N, H, W, C)`` that come to the device batch by batch."""
+    """uint8 images ``(N, H, W, C)``, or features ``(N, D)``, that come to the device batch by batch."""
 
     def __len__(self) -> int: ...
 
@@ -82,13 +102,13 @@ class Pixels(Protocol):
         """For the indices of each batch, on the device, what ``pixels`` needs."""
 
     def pixels(self, pick: Tensor) -> Tensor:
-        """The images of a pick, ``(B, H, W, C)``, on the device."""
+        """The images of a pick, ``(B, H, W, C)``, or the features ``(B, D)``, on the device."""
 
 
 class ResidentPixels:
     """Images that stay on the device: a pick is the indices themselves."""
 
-    def __init__(self, images: NDArray[np.uint8], device: torch.device) -> None:
+    def __init__(self, images: NDArray[Any], device: torch.device) -> None:
         self.images = torch.from_numpy(writable(images)).to(device)
 
     def __len__(self) -> int:
@@ -106,7 +126,7 @@ class ResidentPixels:
 class StreamedPixels:
     """Images elsewhere: worker processes read ahead, and a pick is the images themselves."""
 
-    def __init__(self, images: OnDisk | NDArray[np.uint8], device: torch.device, workers: int | None = None) -> None:
+    def __init__(self, images: OnDisk | NDArray[Any], device: torch.device, workers: int | None = None) -> None:
         self.count, self.device = len(images), device
         self.rows = Rows()
         workers = min(MOST_WORKERS, usable_cores()) if workers is None else workers
@@ -153,7 +173,7 @@ class Rows(Sampler[NDArray[np.int64]]):
 class Fetched(Dataset[Tensor]):
     """Whole batches by their indices, as worker processes read them."""
 
-    def __init__(self, images: OnDisk | NDArray[np.uint8]) -> None:
+    def __init__(self, images: OnDisk | NDArray[Any]) -> None:
         self.images = images
 
     def __getitem__(self, rows: NDArray[np.int64]) -> Tensor:
@@ -164,7 +184,7 @@ class Fetched(Dataset[Tensor]):
         return torch.from_numpy(writable(np.asarray(self.images[rows])))
 
 
-def place_pixels(images: NDArray[np.uint8] | OnDisk, device: torch.device) -> Pixels:
+def place_pixels(images: NDArray[Any] | OnDisk, device: torch.device) -> Pixels:
     """Images in memory move to the device, where there is room for them; the others are brought batch by batch."""
     if isinstance(images, OnDisk | np.memmap) or not fits(images.nbytes, device):
         return StreamedPixels(images, device)
@@ -176,7 +196,7 @@ def fits(size: int, device: torch.device) -> bool:
     return device.type != "cuda" or 2 * size <= torch.cuda.mem_get_info(device)[0]
 
 
-def writable(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def writable(images: NDArray[Any]) -> NDArray[Any]:
     """An array that torch can share: contiguous, and not read-only; copied only where it is not."""
     return np.require(images, requirements=["C", "W"])
 
@@ -196,14 +216,14 @@ class ImageSource:
 
     def __init__(
         self,
-        images: ImageSet,
+        images: Samples,
         *,
         views: Sequence[Augment],
         batch_size: int,
         normaliser: Normaliser,
         device: torch.device,
         share: Share = WHOLE,
-        mixed_in: ImageSet | None = None,
+        mixed_in: Samples | None = None,
     ) -> None:
         self.store = place_pixels(images.images, device)
         labels = images.labels
@@ -269,13 +289,16 @@ class ImageSource:
     def _batch(self, picked: Picked, drawn: tuple[Tensor, ...]) -> Batch:
         rows, pick = picked
         pixels = self.store.pixels(pick)
+        labels = None if self.labels is None else self.labels[rows]
+        if pixels.ndim == 2:  # features, alike in every view
+            return Batch(pixels.repeat(len(self.views), 1), labels)
         changed, first = [], 0
         for augment, views in self.groups:
             last = first + augment.drawn
             changed.append(augment.apply(pixels.repeat(views, 1, 1, 1) if views > 1 else pixels, *drawn[first:last]))
             first = last
         images = changed[0] if len(changed) == 1 else torch.cat(changed)
-        return Batch(self.normaliser(images), None if self.labels is None else self.labels[rows])
+        return Batch(self.normaliser(images), labels)
 
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
         """One pass over the images, in an order and with changes drawn from ``generator``."""
@@ -284,10 +307,11 @@ class ImageSource:
 
 
 def plain_batches(
-    images: NDArray[np.uint8] | OnDisk, *, batch_size: int, normaliser: Normaliser, device: torch.device
+    images: NDArray[Any] | OnDisk, *, batch_size: int, normaliser: Normaliser, device: torch.device
 ) -> Iterator[Tensor]:
-    """The images in their order, unchanged and normalised, for evaluation."""
+    """The images in their order, unchanged and normalised, for evaluation; features as they are."""
     store = place_pixels(images, device)
     order = list(torch.split(torch.arange(len(store), device=device), batch_size))
     for pick in store.picks(order):
-        yield normaliser(to_float(store.pixels(pick)))
+        pixels = store.pixels(pick)
+        yield pixels if pixels.ndim == 2 else normaliser(to_float(pixels))

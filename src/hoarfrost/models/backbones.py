@@ -1,159 +1,131 @@
-"""Feature extractors: residual networks for little images, as the papers of this field use them."""
+"""Backbones: one contract for what makes features of images, and a table of those that have a name."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from hoarfrost.errors import unknown
+from hoarfrost import plugins
+from hoarfrost.errors import InputError, require, unknown
 
-AT_ONCE = 8
-"""channels in half precision that a GPU multiplies fastest"""
+ALL = "all"
+"""in the place of the names of all parts"""
 
-
-class Conv(nn.Conv2d):
-    """A convolution without bias that computes with ``rounded`` instead of its weight, while that is there."""
-
-    def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1) -> None:
-        super().__init__(inputs, outputs, kernel, stride=stride, padding=1, bias=False)
-        self.rounded: Tensor | None = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``(B, inputs, H, W)`` to ``(B, outputs, H / stride, W / stride)``."""
-        weight = self.weight
-        if self.rounded is not None:
-            weight = self.rounded
-            if self.in_channels < AT_ONCE:  # zeros beside them change nothing
-                more = (0, 0, 0, 0, 0, AT_ONCE - self.in_channels)
-                x, weight = F.pad(x, more), F.pad(weight, more)
-        return F.conv2d(x, weight, None, self.stride, self.padding)
+OBJECT = "object:"
+"""begins the name of a backbone that has none, since somebody made it in Python"""
 
 
-class BatchNorm(nn.BatchNorm2d):
-    """Batch normalisation that does not count its batches: nothing reads the count, and counting takes a kernel."""
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """What images must be for a backbone. None: whatever they are."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """``(B, C, H, W)`` to the same shape."""
-        return F.batch_norm(
-            x,
-            self.running_mean,
-            self.running_var,
-            self.weight,
-            self.bias,
-            self.training,
-            self.momentum or 0.0,
-            self.eps,
-        )
+    side: int | None = None
+    """in pixels"""
+    channels: int | None = None
+    mean: tuple[float, ...] | None = None
+    """of each channel, in 0..1, and so for ``std``: what is subtracted, and what is divided by"""
+    std: tuple[float, ...] | None = None
 
-
-class BasicBlock(nn.Module):
-    """Two 3x3 convolutions and a shortcut without parameters: averaged where it shrinks, zeros for added channels."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = Conv(inputs, outputs, 3, stride=stride)
-        self.bn1 = BatchNorm(outputs)
-        self.conv2 = Conv(outputs, outputs, 3)
-        self.bn2 = BatchNorm(outputs)
-        self.stride = stride
-        self.added = outputs - inputs
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``(B, inputs, H, W)`` to ``(B, outputs, H / stride, W / stride)``."""
-        shortcut = F.avg_pool2d(x, self.stride, ceil_mode=True) if self.stride > 1 else x
-        if self.added:
-            shortcut = F.pad(shortcut, (0, 0, 0, 0, 0, self.added))
-        out = torch.relu(self.bn1(self.conv1(x)))
-        return torch.relu(self.bn2(self.conv2(out)) + shortcut)
+    def __post_init__(self) -> None:
+        sizes = {len(values) for values in (self.mean, self.std) if values is not None}
+        require((self.mean is None) == (self.std is None), "a backbone has a mean and a std for its input, or neither")
+        require(self.channels is None or sizes <= {self.channels}, "mean and std of a backbone have a value a channel")
 
 
-@dataclass(frozen=True)
-class Shape:
-    """How deep and how wide a backbone is."""
+class Backbone(nn.Module, ABC):
+    """Makes features of images.
 
-    widths: tuple[int, ...]
-    blocks: int
-    stem_stride: Literal[1, 2] = 1
-    """2 halves the image at once: a quarter of the work"""
+    Two copies of one, both in evaluation mode, give the same features of an image, whatever else is in its batch.
+    """
+
+    width: int
+    """the number of features"""
+    input = Input()
+    """what its images must be"""
 
     @property
-    def parts(self) -> tuple[str, ...]:
-        """The names of the stem and the stages."""
-        return ("stem", *(f"stage{number}" for number in range(1, len(self.widths) + 1)))
+    @abstractmethod
+    def parts(self) -> Mapping[str, nn.Module]:
+        """Its parts by name, from the image to the features; together they have all of its weights and statistics."""
 
+    @abstractmethod
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalised images ``(B, C, H, W)`` to features ``(B, width)``, in single precision."""
 
-def build_stage(shape: Shape, number: int) -> nn.Sequential:
-    """The blocks of a 1-based stage; each but the first halves the image."""
-    width, inputs = shape.widths[number - 1], shape.widths[max(number - 2, 0)]
-    first = BasicBlock(inputs, width, 1 if number == 1 else 2)
-    return nn.Sequential(first, *(BasicBlock(width, width, 1) for _ in range(shape.blocks - 1)))
-
-
-class Backbone(nn.Module):
-    """A stem and stages, named ``stem``, ``stage1``, ``stage2`` ...; the features are the last stage's average."""
-
-    def __init__(self, shape: Shape, channels: int) -> None:
-        super().__init__()
-        self.shape = shape
-        first = shape.widths[0]
-        stride = shape.stem_stride
-        stem = Conv(channels, first, 2 + stride, stride=stride)
-        self.stem = nn.Sequential(stem, BatchNorm(first), nn.ReLU(inplace=True))
-        numbers = range(1, len(shape.widths) + 1)
-        self.stages = nn.Sequential(OrderedDict((f"stage{number}", build_stage(shape, number)) for number in numbers))
-        self.width = shape.widths[-1]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``(B, C, H, W)`` to ``(B, width)``, never negative."""
-        return self.pooled(self.stages(self.stem(x)))
-
-    def trunk(self, x: Tensor) -> Tensor:
-        """All but the last stage."""
-        out: Tensor = self.stem(x)
-        for stage in list(self.stages)[:-1]:
-            out = stage(out)
-        return out
-
-    @property
-    def last(self) -> nn.Module:
-        """The last stage."""
-        return self.stages[-1]
-
-    def pooled(self, maps: Tensor) -> Tensor:
-        """``(B, width, H, W)`` to ``(B, width)``."""
-        # In single precision also under autocast: features are compared with each other and kept as statistics.
-        return maps.mean(dim=(2, 3), dtype=torch.float32)
-
-    def another_last(self) -> nn.Module:
-        """A stage like the last one, as PyTorch initialises it."""
-        return build_stage(self.shape, len(self.shape.widths))
+    def chosen(self, names: Iterable[str]) -> dict[str, nn.Module]:
+        """The parts of these names, or of all where one of them is "all"."""
+        names = tuple(names)
+        return {name: self.part(name) for name in (self.parts if ALL in names else names)}
 
     def part(self, name: str) -> nn.Module:
-        """The stem or a stage by its name."""
-        parts = {"stem": self.stem, **dict(self.stages.named_children())}
-        if name not in parts:
-            raise unknown("part of the backbone", name, parts)
-        return parts[name]
+        """A part by its name."""
+        if name not in self.parts:
+            raise unknown("part of the backbone", name, self.parts)
+        return self.parts[name]
 
 
-BACKBONES: dict[str, Shape] = {
-    "resnet18": Shape(widths=(64, 128, 256, 512), blocks=2),
-    "small": Shape(widths=(16, 32, 64), blocks=1, stem_stride=2),
-}
+def resnet18(channels: int) -> Backbone:
+    """The network of the papers of this field."""
+    from hoarfrost.models.resnet import ResNet, Shape  # which is made by the contract above
+
+    return ResNet(Shape(widths=(64, 128, 256, 512), blocks=2), channels)
 
 
-def get_shape(name: str) -> Shape:
-    """The shape of a backbone's name."""
-    if name not in BACKBONES:
-        raise unknown("backbone", name, BACKBONES)
-    return BACKBONES[name]
+def small(channels: int) -> Backbone:
+    """One for CPUs and the smallest images."""
+    from hoarfrost.models.resnet import ResNet, Shape
+
+    return ResNet(Shape(widths=(16, 32, 64), blocks=1, stem_stride=2), channels)
 
 
-def build_backbone(name: str, channels: int) -> Backbone:
-    """A backbone with PyTorch's default initialisation."""
-    return Backbone(get_shape(name), channels)
+BACKBONES: dict[str, Callable[[int], Backbone]] = {"resnet18": resnet18, "small": small}
+"""what makes each by its name, for 1 or 3 channels; weights aside, it is the same for both"""
+
+
+def find_backbone(name: str) -> Callable[[int], Backbone]:
+    """What makes the backbone of a name, of this package or of another that is installed."""
+    if name.startswith(OBJECT):
+        raise InputError(f"the backbone '{name}' is no name but a Python object: give it, as in Learner(backbone=...)")
+    build: Callable[[int], Backbone] = plugins.find("backbone", name, BACKBONES, plugins.BACKBONES)
+    return build
+
+
+def build_backbone(name: str, channels: int, given: Backbone | None = None) -> Backbone:
+    """A new backbone by its name; where that is the name of a ``given`` object, a copy of it."""
+    if given is not None and name == name_of(given):
+        return copy.deepcopy(given)
+    return _made(name, find_backbone(name), channels)
+
+
+def _made(name: str, build: Callable[[int], Backbone], channels: int) -> Backbone:
+    backbone = build(channels)
+    if not isinstance(backbone, Backbone):
+        raise InputError(f"the package that names the backbone '{name}' brings no Backbone: ask its authors")
+    return backbone
+
+
+def name_of(backbone: Backbone) -> str:
+    """What a configuration calls a backbone that somebody made in Python."""
+    kind = type(backbone)
+    return f"{OBJECT}{kind.__module__}.{kind.__qualname__}"
+
+
+def look_at(name: str, given: Backbone | None = None) -> tuple[Input, tuple[str, ...]]:
+    """What the images of a backbone must be, and the names of its parts; before there are images."""
+    if given is not None and name == name_of(given):
+        return given.input, tuple(given.parts)
+    return _look_at(name, find_backbone(name))
+
+
+@cache
+def _look_at(name: str, build: Callable[[int], Backbone]) -> tuple[Input, tuple[str, ...]]:
+    """Makes one to see."""
+    with torch.random.fork_rng(devices=[]):  # the weights are thrown away
+        backbone = _made(name, build, 3)
+    return backbone.input, tuple(backbone.parts)

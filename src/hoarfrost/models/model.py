@@ -13,14 +13,14 @@ from torch import Tensor
 import hoarfrost
 from hoarfrost import plugins, store
 from hoarfrost.config import DECIDED, Config
-from hoarfrost.errors import InputError, out_of_memory, require
+from hoarfrost.errors import InputError, Missing, out_of_memory, require
 from hoarfrost.forms import MODEL
-from hoarfrost.models.backbones import build_backbone
+from hoarfrost.models.backbones import OBJECT, Backbone, build_backbone, name_of
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.network import Network, grow
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.reading import misfit
-from hoarfrost.settings import Missing, from_json, to_json
+from hoarfrost.settings import from_json, to_json
 
 FILES = frozenset(
     {"model.json", "weights.safetensors", "prototypes.safetensors", "config.json", "log.jsonl", "report.html"}
@@ -78,7 +78,7 @@ class Model:
             "class_names": list(self.class_names),
             "classes": self.classes.to_json(),
             "decided": list(self.decided),
-            "needs": plugins.packages_of([type(term) for term in (*method.terms, *method.stage_one)]),
+            "needs": plugins.packages_of([type(part) for part in (*method.terms, *method.stage_one, network.backbone)]),
             "config": to_json(self.config),
         }
         store.write_json(folder / "model.json", content)
@@ -92,8 +92,11 @@ class Model:
             self.write_into(new)
 
     @classmethod
-    def load(cls, folder: Path) -> Model:
-        """The model of a folder, checked as far as files can be."""
+    def load(cls, folder: Path, backbone: Backbone | None = None) -> Model:
+        """The model of a folder, checked as far as files can be; ``backbone`` is like the object that it was made with.
+
+        A model whose backbone has a name needs none.
+        """
         store.recover_folder(folder)
         if not folder.exists():
             raise InputError(f"there is no model folder {folder}: check the path")
@@ -103,10 +106,15 @@ class Model:
         store.check_format(content, folder)
         if problem := misfit(content, MODEL):
             raise store.damaged(folder / "model.json", problem)
+        if backbone is None and content["backbone"].startswith(OBJECT):
+            kind, how = content["backbone"].removeprefix(OBJECT), "Learner.load(folder, backbone=...)"
+            raise InputError(f"the backbone of {folder} is an object of {kind}: give one, as in {how}")
+        if backbone is not None and content["backbone"] != name_of(backbone):
+            raise InputError(f"the backbone of {folder} is {content['backbone']}, no {name_of(backbone)}: give its own")
         weights, _ = store.read_tensors(folder / "weights.safetensors")
         prototypes, _ = store.read_tensors(folder / "prototypes.safetensors")
         try:
-            model = cls._assemble(content, weights, prototypes)
+            model = cls._assemble(content, weights, prototypes, backbone)
         except Missing as error:
             needs = ", ".join(content.get("needs", [])) or "the package that brings it"
             raise InputError(f"{folder} cannot be used here: {error}; install {needs}") from None
@@ -123,7 +131,11 @@ class Model:
 
     @classmethod
     def _assemble(
-        cls, content: Mapping[str, Any], weights: Mapping[str, Tensor], prototypes: Mapping[str, Tensor]
+        cls,
+        content: Mapping[str, Any],
+        weights: Mapping[str, Tensor],
+        prototypes: Mapping[str, Tensor],
+        given: Backbone | None,
     ) -> Model:
         config = from_json(Config, content["config"])
         heads = content["heads"]
@@ -136,7 +148,7 @@ class Model:
         require(classes == len(table), "class_names do not fit the heads")
         require(weights["joint.weight"].shape[:1] == (classes,), "weights.safetensors does not fit the heads")
         with torch.random.fork_rng(devices=[]):  # what is drawn here is replaced at once
-            backbone = build_backbone(content["backbone"], content["channels"])
+            backbone = build_backbone(content["backbone"], content["channels"], given)
             network = Network(backbone, content["heads"]["known"], config.method.design)
             for novel in content["heads"]["novel"]:
                 network = grow(network, novel)

@@ -9,8 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from hoarfrost.errors import require
 from hoarfrost.losses.functional import student_t_logits
 from hoarfrost.models.backbones import Backbone
+from hoarfrost.models.resnet import ResNet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,9 @@ class Network(nn.Module):
     def __init__(self, backbone: Backbone, classes: int, design: Design | None = None) -> None:
         super().__init__()
         self.backbone, self.design = backbone, design or Design()
+        check_design(self.design, backbone)
+        self.still: tuple[str, ...] = ()
+        """parts of the backbone that stay in evaluation mode: their batch statistics do not move in training"""
         self.joint = nn.Linear(backbone.width, classes)
         self.novel = nn.ModuleList()
         self.auxiliary = nn.ModuleList()
@@ -86,11 +91,24 @@ class Network(nn.Module):
         """The number of features, residual ones included."""
         return self.backbone.width * (1 + len(self.branches))
 
+    def train(self, mode: bool = True) -> Network:
+        """All but what stays still."""
+        super().train(mode)
+        for part in self.backbone.chosen(self.still).values():
+            part.eval()
+        return self
+
     def forward(self, images: Tensor) -> Tensor:
-        """Normalised images ``(B, C, H, W)`` to features ``(B, width)``; the heads are applied to those."""
+        """Normalised images ``(B, C, H, W)`` to features ``(B, width)``; the heads are applied to those.
+
+        Features in the place of images, which were computed before, are given back as they are.
+        """
+        if images.ndim == 2:
+            return images
         if not len(self.branches):
             features: Tensor = self.backbone(images)
-            return features
+            return features.float()
+        assert isinstance(self.backbone, ResNet)
         shared = self.backbone.trunk(images)
         return torch.cat([self.backbone.pooled(stage(shared)) for stage in (self.backbone.last, *self.branches)], dim=1)
 
@@ -163,6 +181,14 @@ class Network(nn.Module):
         return norms
 
 
+def check_design(design: Design, backbone: Backbone) -> None:
+    """Refuses a design that asks for more than the backbone can."""
+    require(
+        not design.residual or isinstance(backbone, ResNet),
+        "method.design.residual needs a backbone that can make another last stage: choose resnet18 or small",
+    )
+
+
 def set_nearest(head: nn.Linear, means: Tensor, seen: Tensor | None = None) -> None:
     """Makes a linear head choose the nearest of the means ``(C, D)``; never one that was not ``seen``, ``(C,)``.
 
@@ -203,6 +229,7 @@ def grow(network: Network, novel: int) -> Network:
     elif design.novel == "centres":
         grown.novel.append(Centres(old.in_features, novel).to(device))
     if design.residual:
+        assert isinstance(grown.backbone, ResNet)
         grown.branches.append(grown.backbone.another_last().to(device))
         grown.auxiliary.append(nn.Linear(old.in_features, novel).to(device))
     return grown

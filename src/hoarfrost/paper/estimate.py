@@ -12,6 +12,7 @@ from hoarfrost.bench import LOADS, Load, multiplication_rate, stage_flop
 from hoarfrost.config import Config
 from hoarfrost.paper.plan import Planned, stage_ones
 from hoarfrost.scenario import parse_split
+from hoarfrost.training.resolve import suited
 from hoarfrost.training.runtime import Runtime, resolve_device
 
 TIMES_FLOOR = {"cuda": 4.0, "cpu": 8.0}
@@ -61,7 +62,7 @@ class Estimate:
 
     def _count(self, run: Planned) -> tuple[float, float]:
         """From the arithmetic."""
-        config, load = run.config(), LOADS[run.dataset]
+        config, load = suited(run.config()), LOADS[run.dataset]
         size = config.image_size or 32
         sizes = parse_split(run.split, sum(map(int, run.split.split("-"))))
         each = load.images / load.known

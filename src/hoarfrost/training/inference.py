@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hoarfrost.config import Config
 from hoarfrost.data.images import ImageSet
-from hoarfrost.data.sources import Normaliser, plain_batches
+from hoarfrost.data.sources import FeatureSet, Normaliser, Samples, plain_batches
 from hoarfrost.errors import InputError
 from hoarfrost.models.network import Network
 from hoarfrost.models.readout import Readout
@@ -62,7 +62,7 @@ class Inference:
         self.normaliser = Normaliser(config.mean, config.std, runtime.device)
 
     @torch.no_grad()
-    def batches(self, images: ImageSet, network: Network) -> Iterator[Tensor]:
+    def batches(self, images: Samples, network: Network) -> Iterator[Tensor]:
         """Features ``(B, width)`` of this process's images; at least one batch, be it empty."""
         device, mine = self.runtime.device, self.runtime.processes.part_of(len(images))
         if not len(mine):
@@ -81,12 +81,16 @@ class Inference:
         finally:
             network.train(was_training)
 
-    def features(self, images: ImageSet, network: Network) -> NDArray[np.float32]:
+    def features(self, images: Samples, network: Network) -> NDArray[np.float32]:
         """``(N, D)`` of the backbone."""
         return self._whole([network.backbone_features(batch) for batch in self.batches(images, network)], len(images))
 
+    def computed_once(self, images: ImageSet, network: Network) -> FeatureSet:
+        """The images' features in their place, for a stage in which those do not change."""
+        return FeatureSet(self.features(images, network), images.labels)
+
     @torch.no_grad()
-    def novel_logits(self, images: ImageSet, network: Network) -> Tensor:
+    def novel_logits(self, images: Samples, network: Network) -> Tensor:
         """``(N, n)`` of the newest novel head."""
         logits = [network.novel_logits(batch) for batch in self.batches(images, network)]
         return self.runtime.processes.gather_rows(torch.cat(logits), len(images))
@@ -114,9 +118,7 @@ class Inference:
         )
 
     @torch.no_grad()
-    def statistics(
-        self, images: ImageSet, network: Network, labels: NDArray[np.int64], classes: int
-    ) -> ClassStatistics:
+    def statistics(self, images: Samples, network: Network, labels: NDArray[np.int64], classes: int) -> ClassStatistics:
         """Of the images that have a class id, 0 to ``classes`` - 1, in ``labels`` (N,); those below 0 are left out."""
         device, part = self.runtime.device, self.runtime.processes.part_of(len(images))
         tally = Tally(classes, network.backbone.width, device)

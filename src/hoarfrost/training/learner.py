@@ -18,10 +18,10 @@ from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError, unknown
 from hoarfrost.methods import get_method
-from hoarfrost.models.backbones import build_backbone, get_shape
+from hoarfrost.models.backbones import Backbone, build_backbone, find_backbone, name_of
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Model
-from hoarfrost.models.network import Network, grow, to_channels_last
+from hoarfrost.models.network import Network, check_design, grow, to_channels_last
 from hoarfrost.models.readout import build_readout
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
@@ -30,7 +30,7 @@ from hoarfrost.settings import override
 from hoarfrost.training.inference import Inference, Outputs, check_scores
 from hoarfrost.training.loop import Checkpoint
 from hoarfrost.training.observers import Observer
-from hoarfrost.training.resolve import check_frozen, resolve
+from hoarfrost.training.resolve import check_frozen, resolve, suited
 from hoarfrost.training.runtime import Compile, Runtime
 from hoarfrost.training.stages import Learned, Stage
 
@@ -41,9 +41,10 @@ Images = ArrayLike | ImageSet | str | Path
 class Learner:
     """One classifier for old and discovered classes.
 
-    The constructor takes hyper-parameters only. ``method`` is a preset's name or a ``Method`` of one's own. ``recipe``
-    names the data set whose settings to start from, ``variant`` where they come from, the authors' public code ("code")
-    or the paper's text ("paper"). ``settings`` changes single ones by their dotted keys, for example
+    The constructor takes hyper-parameters only. ``method`` is a preset's name or a ``Method`` of one's own;
+    ``backbone`` is a name or a ``Backbone`` of one's own, and each ``fit`` begins with a copy of it. ``recipe`` names
+    the data set whose settings to start from, ``variant`` where they come from, the authors' public code ("code") or
+    the paper's text ("paper"). ``settings`` changes single ones by their dotted keys, for example
     ``{"discover.epochs": 20}``. ``compiled`` says whether training steps are compiled: "auto" does it on a GPU where
     there are many.
     """
@@ -51,7 +52,7 @@ class Learner:
     def __init__(
         self,
         method: str | Method = "frost",
-        backbone: str = "auto",
+        backbone: str | Backbone = "auto",
         seed: int = 0,
         *,
         recipe: str = "folder",
@@ -72,8 +73,11 @@ class Learner:
         }
         preset = get_method(method) if isinstance(method, str) else method
         config = get_recipe(recipe, variant).config(preset, operator.index(seed))
-        if backbone != "auto":
-            get_shape(backbone)
+        self._given = backbone if isinstance(backbone, Backbone) else None
+        if isinstance(backbone, Backbone):
+            config = replace(config, backbone=name_of(backbone))
+        elif backbone != "auto":
+            find_backbone(backbone)
             config = replace(config, backbone=backbone)
         self._begin(override(config, settings or {}), device, compiled)
 
@@ -81,7 +85,7 @@ class Learner:
     def from_config(cls, config: Config, device: str = "auto", compiled: Compile = "auto") -> Learner:
         """A learner for a whole configuration."""
         learner = cls.__new__(cls)
-        learner._parameters = None
+        learner._parameters, learner._given = None, None
         learner._begin(config, device, compiled)
         return learner
 
@@ -170,10 +174,11 @@ class Learner:
         for name in DECIDED:
             if getattr(config, name) != getattr(self.config, name):
                 raise InputError(f"{name} cannot be changed, since the model was built with it: leave it as it is")
-        check_frozen(config, config.backbone)
+        check_frozen(config, tuple(self.network.backbone.parts))
         if config.method.design != self.config.method.design:
             if self.network.steps:
                 raise InputError("method.design cannot be changed after a discovery: leave it as it is")
+            check_design(config.method.design, self.network.backbone)
             self.network.design = config.method.design
         if config.precision != self.config.precision:
             self.runtime = Runtime(self._device, config.precision, self.runtime.compiled)
@@ -200,12 +205,12 @@ class Learner:
     ) -> Learner:
         """Stage one: learns the labelled classes with cross-entropy and remembers their statistics."""
         labelled = self._labelled(images, labels)
-        config = resolve(self._asked, labelled, self.runtime.device)
+        config = resolve(self._asked, labelled, self.runtime.device, self._given)
         assert config.image_size is not None
         labelled = labelled.fitted(config.image_size)
         assert labelled.labels is not None
         with seeded(config.seed, "network"):
-            backbone = build_backbone(config.backbone, labelled.shape[2])
+            backbone = build_backbone(config.backbone, labelled.shape[2], self._given)
             network = Network(backbone, len(labelled.class_names), config.method.design)
         before, self.config = self.config, config
         try:
@@ -219,9 +224,8 @@ class Learner:
         """The upper bound's step: a new network for all classes so far, from labelled images of all of them."""
         before = self.network
         with seeded(self.config.seed, "network", step.index):
-            network = Network(
-                build_backbone(self.config.backbone, self.channels), before.labelled_classes, before.design
-            )
+            backbone = build_backbone(self.config.backbone, self.channels, self._given)
+            network = Network(backbone, before.labelled_classes, before.design)
             for novel in (*before.novel_per_step, step.novel):
                 network = grow(network, novel)
         labelled = step.images.fitted(self.config.image_size or 0)
@@ -309,10 +313,22 @@ class Learner:
         self.runtime.processes.first(lambda: self.model.save(Path(folder)))
 
     @classmethod
-    def load(cls, folder: str | Path, device: str = "auto", compiled: Compile = "auto") -> Learner:
-        """The learner of a model folder, ready to predict or to discover."""
-        model = Model.load(Path(folder))
+    def load(
+        cls,
+        folder: str | Path,
+        device: str = "auto",
+        compiled: Compile = "auto",
+        *,
+        backbone: Backbone | None = None,
+    ) -> Learner:
+        """The learner of a model folder, ready to predict or to discover.
+
+        ``backbone`` is for a model that was made with an object for a backbone: one like it, whose weights are not
+        used but for another ``fit``.
+        """
+        model = Model.load(Path(folder), backbone)
         learner = cls.from_config(model.config, device, compiled)
+        learner._given = backbone
         learner._asked = model.config.opened(model.decided)
         learner._model = replace(model, network=to_channels_last(model.network, learner.runtime.device))
         learner._loaded = (learner._model.network, Path(folder))
@@ -321,7 +337,8 @@ class Learner:
     def _labelled(self, images: Images, labels: ArrayLike | None) -> ImageSet:
         """The images with their labels."""
         if isinstance(images, str | Path):
-            labelled = read_images(Path(images), labelled=True, size=self.config.image_size)
+            size = suited(self._asked, self._given).image_size
+            labelled = read_images(Path(images), labelled=True, size=size)
         else:
             labelled = images if isinstance(images, ImageSet) else ImageSet(as_images(images))
         if labels is not None:

@@ -23,16 +23,22 @@ Outcome = tuple[Tensor, Tensor, tuple[Tensor | None, ...]]
 """of a step: the loss, the statistics, and what each memory is to note"""
 
 
-def choose_trained(network: Network, *, frozen: Sequence[str], terms: Sequence[Term]) -> None:
+def choose_trained(
+    network: Network, *, frozen: Sequence[str], terms: Sequence[Term], moving_statistics: bool = False
+) -> None:
     """Sets which parameters get a gradient: not the frozen parts, and only heads that some term trains.
+
+    The batch statistics of frozen parts stay too, unless they are said to move.
 
     What gets none is kept from the optimiser, since weight decay would shrink it. Of the novel heads only the newest is
     ever trained; residual branches all are, since each head looks at those up to its own.
     """
     network.requires_grad_(False)
     network.backbone.requires_grad_(True)
-    for name in frozen:
-        network.backbone.part(name).requires_grad_(False)
+    still = network.backbone.chosen(frozen)
+    for part in still.values():
+        part.requires_grad_(False)
+    network.still = () if moving_statistics else tuple(still)
     heads = {head for term in terms for head in term.trains}
     by_joint = network.design.novel == "joint" and "novel" in heads and network.steps > 0
     network.joint.requires_grad_("joint" in heads or by_joint)
@@ -163,9 +169,9 @@ class Objective(nn.Module):
         """Runs the networks, as far as the terms need them."""
         student, teacher, views = self.student, self.teacher, images.chunk(len(self.views))
         if self.views_together:
-            features = list(student(images).float().chunk(len(self.views)))
+            features = list(student(images).chunk(len(self.views)))
         else:
-            features = [student(view).float() for view in views]
+            features = [student(view) for view in views]
         first, part, sizes = views[0], None, sizes_of(student)
         if self.mixes:
             assert rows is not None
@@ -177,7 +183,7 @@ class Objective(nn.Module):
         taught = None
         if teacher is not None and "teacher" in self.needs:
             with torch.no_grad():
-                taught = teacher(first).float()
+                taught = teacher(first)
         if self.gather is not None:
             features = [self.gather(view) for view in features]
             taught = None if taught is None else self.gather(taught)

@@ -108,8 +108,11 @@ class SeveralProcesses(Processes):
         return wrapped
 
     def average_buffers(self, network: nn.Module) -> None:
-        """One sum over all of them; where batch statistics are synchronised they are equal already."""
-        buffers = [buffer for buffer in network.buffers() if buffer.is_floating_point()]
+        """One sum over all that move; where batch statistics are synchronised they are equal already."""
+        moving = (buffer for part in network.modules() if part.training for buffer in part.buffers(recurse=False))
+        buffers = [buffer for buffer in moving if buffer.is_floating_point()]
+        if not buffers:
+            return
         whole = torch.cat([buffer.flatten() for buffer in buffers])
         torch.distributed.all_reduce(whole)
         whole /= self.count

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from hoarfrost.models.backbones import Conv
+from hoarfrost.models.resnet import Conv
 from hoarfrost.training.compiling import compiled
 from hoarfrost.training.objective import Objective
 
@@ -50,6 +50,9 @@ class Rounded:
         both = zip(self.weights, self.copies, strict=True)
         reached = [(weight, copy, copy.grad) for weight, copy in both if copy.grad is not None]
         weights, copies, gradients = ([parts[k] for parts in reached] for k in range(3))
+        if not reached:  # all that have a copy are frozen
+            optimizer.step()
+            return
         for copy in copies:
             copy.grad = None
         if self.descend is not None:

@@ -8,7 +8,9 @@ network stays, and what is to be remembered of the new classes is computed with 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from torch import Tensor
 from hoarfrost.config import Config, Schedule
 from hoarfrost.data.augment import Augment
 from hoarfrost.data.images import ImageSet
-from hoarfrost.data.sources import ImageSource
+from hoarfrost.data.sources import ImageSource, Samples
 from hoarfrost.losses.terms import Term
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Model
@@ -36,6 +38,7 @@ from hoarfrost.training.objective import (
     made_memories,
     make_heads,
     sizes_of,
+    views_of,
 )
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.runtime import Runtime
@@ -66,13 +69,14 @@ class Stage:
         assert labelled.labels is not None
         network = to_channels_last(network, self.runtime.device)
         self._make_heads(network, terms, len(labelled))
-        choose_trained(network, frozen=(), terms=terms)
+        choose_trained(network, frozen=config.fit_frozen, terms=terms)
+        samples = self._samples(network, labelled, frozen=config.fit_frozen, terms=terms, usual=config.fit_augment)
         with seeded(config.seed, "memory", 0):
             remembered = made_memories(terms, sizes_of(network, len(labelled)))
         objective = Objective(network, terms=terms, remembered=remembered, gather=self.runtime.processes.gather)
-        trained = self._train(objective, labelled, config.fit, "fit", labelled=0, augment=config.fit_augment)
+        trained = self._train(objective, samples, config.fit, "fit", labelled=0, augment=config.fit_augment)
         network.heads.clear()
-        statistics = self._statistics(network, labelled, labelled.labels, network.classes, "fit")
+        statistics = self._statistics(network, samples, labelled.labels, network.classes, "fit")
         classes = ClassTable.of_steps(labelled.class_names, (network.labelled_classes, *network.novel_per_step))
         return Learned(Model(config, network.eval(), statistics, classes), trained)
 
@@ -83,20 +87,35 @@ class Stage:
         with seeded(self.config.seed, "grow", step):
             student = to_channels_last(grow(teacher, novel), self.runtime.device)
         unmoved = student if method.decides == "trained" else copy.deepcopy(student)
-        trained = self._train_student(student, before, images, labelled)
-        assigned = self._assign(student, images)
+        still = () if method.moving_statistics else method.frozen
+        of = partial(self._samples, student, frozen=still, terms=method.active, usual=self.config.discover_augment)
+        samples, again = of(images), None if labelled is None else of(labelled)
+        trained = self._train_student(student, before, samples, again)
+        assigned = self._assign(student, samples)
         network = {"trained": student, "unmoved": unmoved}.get(method.decides) or average_of(unmoved, student)
         if network is not student:
             network.novel[-1] = student.novel[-1]
-        found = self._statistics(network, images, assigned - teacher.classes, novel, "discover")
+        found = self._statistics(network, samples, assigned - teacher.classes, novel, "discover")
         statistics = before.statistics.extended(found)
         if method.design.readout == "means":
             set_nearest(network.joint, statistics.mean, statistics.count > 0)
         classes = before.classes.with_discovered(novel)
         return Learned(Model(self.config, network.eval(), statistics, classes, before.decided), trained)
 
+    def _samples(
+        self, network: Network, images: ImageSet, *, frozen: Sequence[str], terms: Sequence[Term], usual: Augment
+    ) -> Samples:
+        """The images, or their features, where training changes neither: those are computed once.
+
+        That is so where all of the backbone is ``frozen`` with its batch statistics, and no view changes an image.
+        """
+        views = views_of([term for term in terms if term.weight])
+        changed = any(type(view.augment or usual) is not Augment for view in views)
+        moves = network.backbone.chosen(frozen).keys() != network.backbone.parts.keys() or len(network.branches) > 0
+        return images if changed or moves else Inference(self.config, self.runtime).computed_once(images, network)
+
     def _train_student(
-        self, student: Network, before: Model, images: ImageSet, labelled: ImageSet | None
+        self, student: Network, before: Model, images: Samples, labelled: Samples | None
     ) -> dict[str, Any]:
         """The phase that trains; some methods have none."""
         config, terms = self.config, self.config.method.active
@@ -104,7 +123,9 @@ class Stage:
         if not terms:
             return self._described(batch_size=None, steps=0, compiled=False)
         self._make_heads(student, terms, len(images))
-        choose_trained(student, frozen=config.method.frozen, terms=terms)
+        choose_trained(
+            student, frozen=config.method.frozen, terms=terms, moving_statistics=config.method.moving_statistics
+        )
         objective = self._objective(student, before, images, clusters, 0 if labelled is None else len(labelled))
         trained = self._train(
             objective,
@@ -118,7 +139,7 @@ class Stage:
         student.heads.clear()
         return trained
 
-    def _start(self, student: Network, teacher: Network, images: ImageSet) -> Tensor:
+    def _start(self, student: Network, teacher: Network, images: Samples) -> Tensor:
         """Lets the newest novel head begin with clusters of the teacher's features; gives their probabilities."""
         features = Inference(self.config, self.runtime).features(images, teacher)
         seed = derive(self.config.seed, "k-means", student.steps)
@@ -130,7 +151,7 @@ class Stage:
             make_heads(network, terms, sizes_of(network, images))
 
     def _objective(
-        self, student: Network, before: Model, images: ImageSet, clusters: Tensor | None, labelled: int
+        self, student: Network, before: Model, images: Samples, clusters: Tensor | None, labelled: int
     ) -> Objective:
         """What a discovery minimises; so many ``labelled`` images are mixed in."""
         inference = Inference(self.config, self.runtime)
@@ -149,14 +170,14 @@ class Stage:
                 gather=self.runtime.processes.gather,
             )
 
-    def _assign(self, student: Network, images: ImageSet) -> NDArray[np.int64]:
+    def _assign(self, student: Network, images: Samples) -> NDArray[np.int64]:
         """``(N,)``: the class id that each image is given to, of those that the newest novel head knows."""
         logits = Inference(self.config, self.runtime).novel_logits(images, student)
         clusters: NDArray[np.int64] = logits.argmax(dim=1).cpu().numpy()
         return clusters + student.classes - student.novel_per_step[-1]
 
     def _statistics(
-        self, network: Network, images: ImageSet, labels: NDArray[np.int64], classes: int, key: str
+        self, network: Network, images: Samples, labels: NDArray[np.int64], classes: int, key: str
     ) -> ClassStatistics:
         statistics = Inference(self.config, self.runtime).statistics(images, network, labels, classes)
         if not (statistics.mean.isfinite().all() and statistics.variance.isfinite().all()):
@@ -166,13 +187,13 @@ class Stage:
     def _train(
         self,
         objective: Objective,
-        images: ImageSet,
+        images: Samples,
         schedule: Schedule,
         key: str,
         *,
         labelled: int,
         augment: Augment,
-        mixed_in: ImageSet | None = None,
+        mixed_in: Samples | None = None,
     ) -> dict[str, Any]:
         """Trains the objective's student; ``labelled`` images had labels in stage one and are gone."""
         runtime = self.runtime
@@ -188,10 +209,11 @@ class Stage:
             share=runtime.processes.share(batch_size),
             mixed_in=mixed_in,
         )
-        height, width, channels = images.shape
-        shape = (len(views) * source.batch_size, channels, height, width)
         steps = schedule.epochs * len(source)
-        warn_of_too_much(objective.student, shape, steps, runtime)
+        if isinstance(images, ImageSet):  # features take next to nothing
+            height, width, channels = images.shape
+            shape = (len(views) * source.batch_size, channels, height, width)
+            warn_of_too_much(objective.student, shape, steps, runtime)
         compiled = train(
             objective,
             source,
