@@ -1,12 +1,13 @@
 """Speed and memory: the paper's sizes, and how cost grows with images, classes and batch size.
 
 python benchmarks/speed.py                  measures here, keeps results/speed/HARDWARE.json, renews docs/speed.md
-python benchmarks/speed.py --only compiled  measures one of the two parts anew, which is kept with the other
+python benchmarks/speed.py --only compiled  measures one of the three parts anew, which is kept with the others
 python benchmarks/speed.py --table          only renews docs/speed.md, from what is kept
 
 The compiled step is measured by `hoarfrost bench` in processes of their own, the first with an empty cache of compiled
 code and the others with that cache. What grows with what is measured in this process without compiling, which would
-take half a minute for every row.
+take half a minute for every row. What each device gains (``devices``, on a GPU alone) is measured in turns, with the
+device and without it, all others on.
 """
 
 from __future__ import annotations
@@ -30,8 +31,13 @@ RESULTS = ROOT / "results" / "speed"
 PAGE = ROOT / "docs" / "speed.md"
 BEGIN = "<!-- made by benchmarks/speed.py -->"
 
-GPU = {"dataset": "cifar10", "batches": (128, 512, 64), "images": (6_250, 12_500, 25_000, 50_000), "epochs": 4}
-CPU = {"dataset": "digits", "batches": (32,), "images": (225, 450, 900, 1_800), "epochs": 6}
+GPU: dict[str, Any] = {
+    "dataset": "cifar10",
+    "batches": (128, 512, 64),
+    "images": (6_250, 12_500, 25_000, 50_000),
+    "epochs": 4,
+}
+CPU: dict[str, Any] = {"dataset": "digits", "batches": (32,), "images": (225, 450, 900, 1_800), "epochs": 6}
 CLASSES = ((5, 5), (50, 50), (500, 500))
 GROWTH_EPOCHS = 3
 BATCHES = (32, 64, 128, 256, 512)
@@ -105,13 +111,132 @@ def growth(device: str) -> dict[str, Any]:
     }
 
 
-PARTS: dict[str, Callable[[str], dict[str, Any]]] = {"compiled": compiled, "growth": growth}
+def put(owner: object, name: str, value: object) -> None:
+    """In this process alone."""
+    setattr(owner, name, value)
+
+
+def without_capture() -> None:
+    """Steps are not replayed as a CUDA graph."""
+    from hoarfrost.training.runtime import Runtime
+
+    put(Runtime, "captures", property(lambda runtime: False))
+    put(Runtime, "rounds", property(lambda runtime: runtime.half))
+
+
+def without_rounding() -> None:
+    """Autocast rounds each weight by itself."""
+    from hoarfrost.training.runtime import Runtime
+
+    put(Runtime, "rounds", property(lambda runtime: False))
+
+
+def without_compiling() -> None:
+    """The step is replayed as it is."""
+    from hoarfrost.training.runtime import Runtime
+
+    put(Runtime, "compiles", lambda runtime, steps: False)
+
+
+def without_options() -> None:
+    """Stage one is compiled with the compiler's own options."""
+    from hoarfrost.training import step
+
+    step.OPTIONS.clear()
+
+
+def with_counting() -> None:
+    """Batch normalisation is PyTorch's own, which counts its batches."""
+    from torch import nn
+
+    from hoarfrost.models.resnet import BatchNorm
+
+    put(BatchNorm, "forward", nn.BatchNorm2d.forward)
+
+
+def without_padding() -> None:
+    """The first convolution gets the channels that images have."""
+    from hoarfrost.models import resnet
+
+    put(resnet, "AT_ONCE", 0)
+
+
+def without_search() -> None:
+    """cuDNN takes what it thinks best instead of trying."""
+    from hoarfrost.training.runtime import Runtime
+
+    usual = Runtime.numerics
+    put(Runtime, "numerics", lambda runtime, search=True: usual(runtime, search=False))
+
+
+DEVICES: dict[str, Callable[[], None]] = {
+    "the step as a CUDA graph": without_capture,
+    "weights rounded all at once": without_rounding,
+    "compiled step": without_compiling,
+    "one kernel for several, in stage one": without_options,
+    "batch normalisation that does not count": with_counting,
+    "channels filled up to eight": without_padding,
+    "cuDNN tries all its ways": without_search,
+}
+"""what makes the step faster, and how to do without it"""
+
+
+def one_device(name: str, device: str, batch: int) -> dict[str, Any]:
+    """Seconds an epoch in this process, with everything but this one; "" for everything."""
+    from hoarfrost.bench import LOADS, measure
+    from hoarfrost.methods import get_method
+    from hoarfrost.recipes import get_recipe
+
+    if name:
+        DEVICES[name]()
+    recipe = get_recipe("cifar10")
+    config = recipe.config(get_method("frost"), 0)
+    config = replace(config, discover=replace(config.discover, batch_size=batch))
+    return measure(config, LOADS["cifar10"], size=32, channels=3, epochs=GPU["epochs"], device=device, compiled="on")
+
+
+def devices(device: str) -> dict[str, Any]:
+    """Each off, between two runs with all on."""
+    if plan_for(device) is not GPU:
+        return {}
+    rows = []
+    with tempfile.TemporaryDirectory() as cache:
+        for name in ("", *(other for off in DEVICES for other in (off, ""))):
+            command = [sys.executable, __file__, "--off", name, "--device", device]
+            environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
+            rows.append({"off": name, **told(json.loads(done.stdout.splitlines()[-1]))})
+    return {"rows": rows}
+
+
+def gains(rows: list[dict[str, Any]]) -> str:
+    """By how much each makes a stage faster than it is without."""
+    table = []
+    for before, off, after in zip(rows[::2], rows[1::2], rows[2::2], strict=False):
+        cells = []
+        for key in ("stage_one", "discovery"):
+            usual = (before[key]["seconds_per_epoch"] + after[key]["seconds_per_epoch"]) / 2
+            cells.append(f"{100 * (off[key]['seconds_per_epoch'] / usual - 1):+.1f} %")
+        table.append([off["off"], *cells])
+    return markdown(["without", "stage one takes", "discovery takes"], table)
+
+
+def gained(kept: dict[str, Any]) -> list[str]:
+    """The table of the devices, where they were measured."""
+    if "devices" not in kept:
+        return []
+    return ["What each device gains, all others on:\n", gains(kept["devices"]["rows"]), ""]
+
+
+PARTS: dict[str, Callable[[str], dict[str, Any]]] = {"compiled": compiled, "growth": growth, "devices": devices}
 
 
 def keep(name: str, found: dict[str, Any], folder: Path) -> None:
     """One part with the other, in the file of its hardware."""
     from hoarfrost import provenance
 
+    if not found:
+        return
     hardware = next(iter(found.values()))[0]["hardware"]
     path = folder / f"{file_name(hardware)}.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
@@ -200,6 +325,11 @@ def section(kept: dict[str, Any]) -> str:
             "",
             by("batch"),
             "",
+            *(
+                ["What each device gains, all others on:\n", gains(kept["devices"]["rows"]), ""]
+                if "devices" in kept
+                else []
+            ),
         ]
     )
 
@@ -210,12 +340,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--off", choices=["", *DEVICES], help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.off is not None:
+        print(json.dumps(one_device(args.off, args.device, GPU["batches"][-1])))
+        return
     if not args.table:
         for name in [args.only] if args.only else PARTS:
             keep(name, PARTS[name](args.device), args.out)
     files = [json.loads(path.read_text()) for path in sorted(args.out.glob("*.json"))]
-    whole = [kept for kept in files if kept.keys() >= PARTS.keys()]
+    whole = [kept for kept in files if kept.keys() >= {"compiled", "growth"}]
     made = "\n".join(map(section, whole))
     if args.out == RESULTS and PAGE.exists():
         PAGE.write_text(renewed(PAGE.read_text(), made.rstrip("\n"), begin=BEGIN))
