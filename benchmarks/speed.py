@@ -120,7 +120,7 @@ def without_capture() -> None:
     """Steps are not replayed as a CUDA graph."""
     from hoarfrost.training.runtime import Runtime
 
-    put(Runtime, "captures", property(lambda runtime: False))
+    put(Runtime, "captures", property(lambda _: False))
     put(Runtime, "rounds", property(lambda runtime: runtime.half))
 
 
@@ -128,14 +128,14 @@ def without_rounding() -> None:
     """Autocast rounds each weight by itself."""
     from hoarfrost.training.runtime import Runtime
 
-    put(Runtime, "rounds", property(lambda runtime: False))
+    put(Runtime, "rounds", property(lambda _: False))
 
 
 def without_compiling() -> None:
     """The step is replayed as it is."""
     from hoarfrost.training.runtime import Runtime
 
-    put(Runtime, "compiles", lambda runtime, steps: False)
+    put(Runtime, "compiles", lambda *_: False)
 
 
 def without_options() -> None:
@@ -166,7 +166,7 @@ def without_search() -> None:
     from hoarfrost.training.runtime import Runtime
 
     usual = Runtime.numerics
-    put(Runtime, "numerics", lambda runtime, search=True: usual(runtime, search=False))
+    put(Runtime, "numerics", lambda runtime, **_: usual(runtime, search=False))
 
 
 DEVICES: dict[str, Callable[[], None]] = {
