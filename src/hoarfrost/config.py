@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -20,7 +21,7 @@ MOST = 1e30
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """How one stage is optimised: SGD with momentum, and drops of the learning rate at given epochs."""
+    """How one stage is optimised: SGD with momentum, and a learning rate that drops at given epochs, or smoothly."""
 
     epochs: int = 200
     batch_size: int | None = 128
@@ -31,6 +32,8 @@ class Schedule:
     drops: tuple[int, ...] = ()
     """0-based epochs before which the learning rate is multiplied by ``drop_factor``"""
     drop_factor: float = 0.1
+    cosine: bool = False
+    """whether the learning rate falls to 0 along half a cosine instead"""
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 1e-4
@@ -59,6 +62,9 @@ class Schedule:
         """
         if epoch < self.warm_up:
             return self.warm_up_rate
+        if self.cosine:
+            done = (epoch - self.warm_up) / max(self.epochs - self.warm_up, 1)
+            return self.learning_rate * (1 + math.cos(math.pi * done)) / 2
         return self.learning_rate * self.drop_factor ** sum(epoch >= drop for drop in self.drops)
 
     def batch_of(self, new: int, labelled: int) -> int:
@@ -88,25 +94,31 @@ USUAL_EPOCHS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """How a method's discovery differs from what is usual on the data set. What is None stays as it is there."""
+    """How a method's stage differs from what is usual on the data set. What is None stays as it is there."""
 
     epochs: int = USUAL_EPOCHS
-    """where the usual are 200; the ramps and other epochs of the method's terms are counted in these"""
+    """as a part of 200: 100 is half as many as usual; ramps and other epochs of the terms are counted in these"""
     warm_up: int = 0
     """epochs of these, the first, with a learning rate of ``warm_up_rate``"""
     warm_up_rate: float = 0.1
     learning_rate: float | None = None
     drops: tuple[int, ...] | None = None
     drop_factor: float | None = None
-    large_batch: bool = False
-    """whether batches are as large as in stage one"""
+    cosine: bool = False
+    nesterov: bool | None = None
+    weight_decay: float | None = None
+    batch: Literal["usual", "stage one", "large"] = "usual"
+    """how large batches are: as usual, as in stage one, or as large as suits the data set"""
+    strong: float = 0.0
+    """the share of images that are changed as strongly as suits the data set; 0: all as usual"""
     reflects: bool = False
     """whether shifted images are filled up by reflection, where the data set's usual ones are padded with zeros"""
 
-    def of(self, usual: Schedule, fit: Schedule) -> Schedule:
-        """The schedule on a data set that has these two."""
+    def of(self, usual: Schedule, *, stage_one: int | None, large: int) -> Schedule:
+        """The schedule on a data set whose batches are so large in stage one, and where they are to be large."""
         if self == Course():
             return usual
+        batches = {"usual": usual.batch_size, "stage one": stage_one, "large": large}
         own = replace(
             usual,
             epochs=self.epochs,
@@ -114,7 +126,10 @@ class Course:
             warm_up_rate=self.warm_up_rate,
             learning_rate=self.learning_rate or usual.learning_rate,
             drop_factor=self.drop_factor or usual.drop_factor,
-            batch_size=fit.batch_size if self.large_batch else usual.batch_size,
+            batch_size=batches[self.batch],
+            cosine=self.cosine or usual.cosine,
+            nesterov=usual.nesterov if self.nesterov is None else self.nesterov,
+            weight_decay=usual.weight_decay if self.weight_decay is None else self.weight_decay,
         )
         drops = usual.shortened(self.epochs).drops if self.drops is None else self.drops
         return replace(own, drops=drops).shortened(max(1, round(self.epochs * usual.epochs / USUAL_EPOCHS)))
@@ -137,7 +152,10 @@ class Method:
     """whether the batch statistics of frozen parts move all the same"""
     design: Design = field(default_factory=Design)
     course: Course = field(default_factory=Course, compare=False)
-    """for a recipe, which applies it: a configuration has it in ``discover``, and neither keeps nor compares this"""
+    """of discovery, for a recipe, which applies it: a configuration has it in ``discover``, and neither keeps nor
+    compares this"""
+    fit_course: Course = field(default_factory=Course, compare=False)
+    """likewise of stage one"""
     start: Literal["random", "k-means"] = "random"
     """how a step's novel head begins"""
     decides: Literal["trained", "unmoved", "average"] = "trained"

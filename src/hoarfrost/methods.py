@@ -99,7 +99,7 @@ RESTUNE = Method(
     frozen=(),
     moving_statistics=True,
     design=Design(novel="centres", residual=True, readout="probabilities"),
-    course=Course(epochs=100, learning_rate=0.05, drops=(), large_batch=True, reflects=True),
+    course=Course(epochs=100, learning_rate=0.05, drops=(), batch="stage one", reflects=True),
     start="k-means",
 )
 
@@ -122,7 +122,7 @@ def dtc(name: str, summary: str, *terms: Term) -> Method:
             learning_rate=0.05,
             drops=tuple(WARM_UP + epoch for epoch in (40, 60, 80)),
             drop_factor=0.5,
-            large_batch=True,
+            batch="stage one",
             reflects=True,
         ),
         start="k-means",

@@ -6,14 +6,15 @@ Where the paper and its public code differ, a recipe follows the code; ``as_prin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from hoarfrost.config import Config, Method, Schedule
-from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
+from hoarfrost.config import Config, Course, Method, Schedule
+from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop, Strong
 from hoarfrost.data.datasets import get_dataset
 from hoarfrost.errors import unknown
+from hoarfrost.losses.self_labelling import InstanceContrast
 from hoarfrost.losses.terms import Term
 
 TermValues = Mapping[str, Mapping[str, Any]]
@@ -35,36 +36,49 @@ class Recipe:
     discover: Schedule
     fit_augment: Augment
     discover_augment: Augment
+    strong_augment: Strong = field(default_factory=Strong)
+    """the strongest changes that leave an image in its class"""
+    large_batch: int = 512
+    """images a batch, where a method wants many"""
     terms: TermValues = field(default_factory=lambda: MappingProxyType({}))
     """values of terms by kind, for what a method leaves at the term's default. A weight of 0 is a method's own, and
     its other values are there, so that the weight alone switches it on"""
 
     def config(self, method: Method, seed: int) -> Config:
         """The learner's configuration for a method on this data."""
-        discover = method.course.of(self.discover, self.fit)
+        fit, discover = (
+            course.of(usual, stage_one=self.fit.batch_size, large=self.large_batch)
+            for course, usual in ((method.fit_course, self.fit), (method.course, self.discover))
+        )
         scale = discover.epochs / method.course.epochs
         terms = tuple(self._tuned(term, scale) for term in method.terms)
-        augment = self.discover_augment
+        stage_one = tuple(self._tuned(term, fit.epochs / self.fit.epochs) for term in method.stage_one)
+        augment = self._augment(method.course, self.discover_augment)
         if method.course.reflects and isinstance(augment, Crop):
             augment = replace(augment, border="reflect")
         return Config(
-            method=replace(method, terms=terms),
+            method=replace(method, terms=terms, stage_one=stage_one),
             backbone=self.backbone,
             image_size=self.image_size,
             mean=self.mean,
             std=self.std,
-            fit=self.fit,
+            fit=fit,
             discover=discover,
-            fit_augment=self.fit_augment,
+            fit_augment=self._augment(method.fit_course, self.fit_augment),
             discover_augment=augment,
             seed=seed,
         )
 
+    def _augment(self, course: Course, usual: Augment) -> Augment:
+        if not course.strong:
+            return usual
+        return replace(self.strong_augment, share=course.strong)
+
     def _tuned(self, term: Term, scale: float) -> Term:
-        usual = {field.name: field.default for field in fields(term)}
-        values = {
-            key: value for key, value in self.terms.get(term.kind, {}).items() if getattr(term, key) == usual[key]
-        }
+        usual, of_data = type(term)(), self.terms.get(term.kind, {})
+        if isinstance(term, InstanceContrast):
+            of_data = {"augment": self.strong_augment, **of_data}
+        values = {key: value for key, value in of_data.items() if getattr(term, key) == getattr(usual, key)}
         return replace(term.stretched(scale), **values)
 
 
@@ -96,6 +110,8 @@ RECIPES: dict[str, Recipe] = {
         discover=Schedule(epochs=40, batch_size=32, drops=(34,)),
         fit_augment=Affine(),
         discover_augment=Affine(rotate=0.15, shift=0.08),
+        strong_augment=Strong(flip=0.0, area=(0.5, 1.0), pad=2, gray=0.0),
+        large_batch=64,
         terms=term_values(beta=0.2, gamma=5.0, ramp=27, per_class=20, update=2, mixed=50),
     ),
     "cifar10": Recipe(
@@ -143,6 +159,8 @@ RECIPES: dict[str, Recipe] = {
         discover=Schedule(epochs=60, batch_size=32, drops=(51,)),
         fit_augment=Affine(border="reflect"),
         discover_augment=Affine(rotate=0.15, shift=0.08, border="reflect"),
+        strong_augment=Strong(flip=0.0),
+        large_batch=64,
         terms=term_values(beta=0.2, gamma=5.0, ramp=40, per_class=20, update=3, mixed=50),
     ),
 }

@@ -91,7 +91,7 @@ def override(config: Config, changes: Mapping[str, Any]) -> Config:
     for key in ("method", "method.name", "method.supervised", "method.labelled_images"):
         if key in changes:
             raise InputError(f"{key} belongs to the preset: choose another one with --method")
-    if any(key.startswith("method.course") for key in changes):
+    if any(key.startswith(("method.course", "method.fit_course")) for key in changes):
         raise InputError("method.course has been applied already: change discover, as in discover.learning_rate=0.05")
     epochs = {stage: changes.get(f"{stage}.epochs") for stage in ("fit", "discover")}
     config = config.with_epochs(**{stage: count for stage, count in epochs.items() if _is_count(count)})
