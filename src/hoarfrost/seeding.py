@@ -27,8 +27,13 @@ def generator(device: torch.device, seed: int, *purpose: str | int) -> torch.Gen
 
 
 @contextmanager
-def seeded(seed: int, *purpose: str | int) -> Iterator[None]:
-    """Seeds torch's global CPU generator inside the block (layers initialise from it), and restores it after."""
-    with torch.random.fork_rng(devices=[]):
+def seeded(seed: int, *purpose: str | int, on_gpu: bool = False) -> Iterator[None]:
+    """Seeds torch's global CPU generator inside the block, and restores it after; the current GPU's too if asked.
+
+    Layers initialise from the first; in training dropout draws from that of its device.
+    """
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if on_gpu else []):
         torch.default_generator.manual_seed(derive(seed, *purpose))
+        if on_gpu:
+            torch.cuda.manual_seed(derive(seed, *purpose))
         yield

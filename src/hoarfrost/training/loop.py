@@ -13,7 +13,7 @@ from torch import Tensor
 from hoarfrost.config import Schedule
 from hoarfrost.data.sources import ImageSource
 from hoarfrost.errors import InputError, out_of_memory
-from hoarfrost.seeding import derive
+from hoarfrost.seeding import derive, seeded
 from hoarfrost.training.averaging import WeightAverage
 from hoarfrost.training.objective import Objective
 from hoarfrost.training.observers import Entry, Observer
@@ -70,7 +70,9 @@ def train(
             started = time.perf_counter()
             set_learning_rate(optimizer, schedule.learning_rate_at(epoch))
             objective.set_epoch(epoch)
-            with stepper.epoch(derive(seed, "stage", stage, "epoch", epoch)):
+            purpose = ("stage", stage, "epoch", epoch)
+            layers = seeded(seed, *purpose, runtime.processes.rank, on_gpu=runtime.device.type == "cuda")
+            with stepper.epoch(derive(seed, *purpose)), layers:
                 for picked in source.picks(stepper.generator):
                     stepper(picked)
                     observer.batch_done()
