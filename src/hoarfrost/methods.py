@@ -26,6 +26,7 @@ from hoarfrost.losses.terms import (
     Term,
 )
 from hoarfrost.models.network import Design
+from hoarfrost.models.readout import ClassMeans, HeadLogits, HeadProbabilities
 
 PAPER = "Roy et al., Class-incremental Novel Class Discovery, ECCV 2022"
 HERE = "a reference of this project, not from a paper"
@@ -53,7 +54,7 @@ AUTONOVEL = Method(
     summary="pairs by rank statistics; nothing against forgetting, heads side by side",
     paper="Han et al., Automatically Discovering and Learning New Visual Categories with Ranking Statistics, ICLR 2020",
     terms=(Pairwise(weight=1.0), Consistency()),
-    design=Design(readout="logits"),
+    design=Design(readout=HeadLogits()),
 )
 
 NCL = Method(
@@ -66,7 +67,7 @@ NCL = Method(
         Contrast(weight=1.0, start=1),  # the queue is filled in the first epoch
         Replay(weight=0.0, over="labelled"),  # with a weight it draws what hard negatives are mixed with
     ),
-    design=Design(readout="logits"),
+    design=Design(readout=HeadLogits()),
 )
 
 # A reference: NCL's own script has these losses on labelled images, which are gone in class-iNCD.
@@ -94,7 +95,7 @@ RESTUNE = Method(
         OldHeadDistillation(weight=1.0),
     ),
     frozen=(),
-    design=Design(novel="centres", residual=True, readout="probabilities"),
+    design=Design(novel="centres", residual=True, readout=HeadProbabilities()),
     course=Course(epochs=100, learning_rate=0.05, drops=(), large_batch=True, reflects=True),
     start="k-means",
 )
@@ -110,7 +111,7 @@ def dtc(name: str, summary: str, *terms: Term) -> Method:
         paper="Han et al., Learning to Discover Novel Visual Categories via Deep Transfer Clustering, ICCV 2019",
         terms=terms,
         frozen=(),
-        design=Design(novel="centres", readout="probabilities"),
+        design=Design(novel="centres", readout=HeadProbabilities()),
         course=Course(
             epochs=WARM_UP + 100,
             warm_up=WARM_UP,
@@ -209,7 +210,7 @@ METHODS: dict[str, Method] = {
                 summary="ablation: an old and a novel head side by side, without self-training",
             ),
             Replay(weight=1.0, over="labelled"),
-            Design(readout="logits"),
+            Design(readout=HeadLogits()),
         ),
         without(
             FROST,
@@ -239,7 +240,7 @@ METHODS: dict[str, Method] = {
             summary="reference: k-means of the features, nearest class mean; nothing is trained",
             paper=HERE,
             terms=(),
-            design=Design(readout="means"),
+            design=Design(readout=ClassMeans()),
             start="k-means",
         ),
         Method(
