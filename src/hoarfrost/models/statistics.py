@@ -16,7 +16,7 @@ from torch import Tensor
 Transform = Literal["plain", "unit", "sqrt"]
 
 JITTER = 1e-6
-"""added to variances, as a part of their mean, so that every covariance has a root"""
+"""added to variances, as a part of each, so that every covariance has a root"""
 
 
 def transformed(features: Tensor, how: Transform) -> Tensor:
@@ -135,7 +135,7 @@ class ClassStatistics:
         """With the classes of ``more`` behind these; without what one of both lacks."""
         root, inner = None, None
         if self.root is not None and more.root is not None:
-            root = self._shared_root(more) if self.root.ndim == 2 else torch.cat([self.root, more.root])
+            root = self._root_with(more) if self.root.ndim == 2 else torch.cat([self.root, more.root])
         if self.transformed is not None and more.transformed is not None:
             inner = self.transformed.extended(more.transformed)
         return ClassStatistics(
@@ -146,11 +146,11 @@ class ClassStatistics:
             inner,
         )
 
-    def _shared_root(self, more: ClassStatistics) -> Tensor:
+    def _root_with(self, more: ClassStatistics) -> Tensor:
         """Of both covariances together, each by the number of its images."""
         ours, theirs = self.count.sum().clamp(min=1), more.count.sum()
         whole = self.covariances()[0] * ours + more.covariances()[0] * theirs
-        return _root(whole / (ours + theirs)).float()
+        return _shared_root(whole / (ours + theirs))
 
     def merged(self, stands_for: Tensor) -> ClassStatistics:
         """Where classes stand for others, ``(C,)`` ids: those together, in the place of that one; -1 leaves one out.
@@ -200,9 +200,10 @@ class Tally:
 
     def __init__(self, classes: int, features: int, device: torch.device, kept: Kept | None = None) -> None:
         kept = kept or Kept()
-        self.transform, self.transformed = kept.features, None
+        self.transform = kept.features
+        self.transformed: Tally | None = None
         if kept.features != "plain":
-            self.transformed: Tally | None = Tally(classes, features, device, replace(kept, features="plain"))
+            self.transformed = Tally(classes, features, device, replace(kept, features="plain"))
             kept = Kept()
         self.kept = kept
         self.count = torch.zeros(classes, dtype=torch.float64, device=device)
@@ -229,7 +230,7 @@ class Tally:
             products = apart.mT @ apart
         elif self.products is not None:
             products = torch.zeros_like(self.products)
-            for label in labels.unique().tolist():
+            for label in count.nonzero().flatten().tolist():
                 own = apart[labels == label]
                 products[label] = own.mT @ own
         self.merge(count, mean, squares, products)
@@ -249,7 +250,7 @@ class Tally:
 
     def joined(self, gather: Callable[[Tensor], list[Tensor]]) -> Tally:
         """What this one and those of other processes counted; ``gather`` brings a tensor of each, in their order."""
-        whole = Tally(*self.mean.shape, self.mean.device, self.kept)
+        whole = Tally(self.mean.shape[0], self.mean.shape[1], self.mean.device, self.kept)
         columns = [self.count, self.mean, self.squares, *([] if self.products is None else [self.products])]
         for parts in zip(*(gather(column) for column in columns), strict=True):
             whole.merge(*parts)
@@ -264,33 +265,44 @@ class Tally:
             self.mean.float().cpu(),
             variance.float().cpu(),
             self.count.long().cpu(),
-            self._root(variance),
+            self._root(),
             None if self.transformed is None else self.transformed.statistics(),
         )
 
-    def _root(self, variance: Tensor) -> Tensor | None:
+    def _root(self) -> Tensor | None:
         """As ``ClassStatistics`` has it; one class after the other, since it takes memory."""
         if self.products is None:
             return None
         if self.products.ndim == 2:
-            return _root(self.products / self.count.sum().clamp(min=1)).float().cpu()
+            return _shared_root(self.products / self.count.sum().clamp(min=1)).cpu()
         shape = self.kept.root_shape(*self.mean.shape)
         assert shape is not None
         roots = torch.zeros(shape, dtype=torch.float16)
         for label in self.count.nonzero().flatten().tolist():
             covariance = self.products[label] / self.count[label]
-            per_deviation = variance[label].rsqrt().nan_to_num(posinf=0.0)
             if shape[2] < shape[1]:
                 lengths, directions = torch.linalg.eigh(covariance)
-                root = (directions * lengths.clamp(min=0).sqrt())[:, -shape[2] :] * per_deviation[:, None]
+                main = (directions * lengths.clamp(min=0).sqrt())[:, -shape[2] :]
+                root = main * _inverse(covariance.diagonal().sqrt())[:, None]
             else:
-                root = _root(covariance * per_deviation[:, None] * per_deviation)
+                root = _root(covariance)
             roots[label] = root.half().cpu()
         return roots
 
 
 def _root(covariance: Tensor) -> Tensor:
-    """The lower triangle that gives a covariance ``(D, D)`` when multiplied by its transpose."""
-    more = JITTER * covariance.diagonal().mean().clamp(min=torch.finfo(torch.float32).tiny)
-    root: Tensor = torch.linalg.cholesky(covariance + more * torch.eye(len(covariance)).to(covariance))
+    """The lower triangle that gives a covariance ``(D, D)`` when multiplied by its transpose, per deviation."""
+    per_deviation = _inverse(covariance.diagonal().sqrt())
+    correlation = covariance * per_deviation[:, None] * per_deviation
+    root: Tensor = torch.linalg.cholesky(correlation + JITTER * torch.eye(len(covariance)).to(covariance))
     return root
+
+
+def _shared_root(covariance: Tensor) -> Tensor:
+    """The same, not per deviation, in single precision."""
+    return (_root(covariance) * covariance.diagonal().sqrt()[:, None]).float()
+
+
+def _inverse(deviation: Tensor) -> Tensor:
+    """0 where nothing varies."""
+    return torch.where(deviation > 0, 1 / deviation, 0)
