@@ -14,6 +14,7 @@ from hoarfrost.errors import require
 from hoarfrost.losses.inputs import View
 from hoarfrost.losses.terms import CrossEntropy, Term
 from hoarfrost.models.network import Design
+from hoarfrost.models.readout import ReadoutKind
 
 MOST = 1e30
 """of a learning rate or a weight decay; single precision ends not far above"""
@@ -171,7 +172,7 @@ class Method:
     def __post_init__(self) -> None:
         by_clusters = self.start == "k-means"
         require(
-            bool(self.active) or (by_clusters and self.design.readout == "means"),
+            bool(self.active) or (by_clusters and self.design.readout.from_statistics),
             "method.terms needs at least one term with a weight above 0",
         )
         joint, replays = self.design.novel == "joint", any(term.kind == "replay" for term in self.active)
@@ -193,12 +194,14 @@ class Method:
             )
         require(not (by_clusters and joint), "method.start=k-means needs a novel head: set method.design.novel=linear")
         require(
-            not joint or self.design.readout == "joint", "method.design.novel=joint needs method.design.readout=joint"
+            not joint or self.design.readout == ReadoutKind(),
+            "method.design.novel=joint needs method.design.readout=joint",
         )
         require(0 <= self.weight_average < 1, f"weight_average must be from 0 to below 1, not {self.weight_average}")
         require(
-            self.decides == "trained" or self.design.readout == "means",
-            f"method.decides={self.decides} needs a readout from class statistics: set method.design.readout=means",
+            self.decides == "trained" or self.design.readout.from_statistics,
+            f"method.decides={self.decides} needs a readout from class statistics: set method.design.readout=means, or"
+            " gaussians",
         )
         require(any(term.weight for term in self.stage_one), "method.stage_one needs a term with a weight above 0")
         for name in ("terms", "stage_one"):

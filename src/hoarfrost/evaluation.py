@@ -131,6 +131,7 @@ def confident_images(probabilities: NDArray[np.floating], classes: Sequence[int]
 def score_folder(learner: Learner, folder: Path, match: Path | None, keep: ImageStorage = AUTO) -> dict[str, Any]:
     """Scores of a model on a labelled folder; classes that had no labels in stage one are the new ones.
 
+    There may be more of them than were discovered, or fewer: a class without a cluster is never right.
     A folder does not say in which step a class was discovered, so that all steps are matched at once: with the novel
     head after one discovery, with the joint head's discovered classes after several.
     """
@@ -143,11 +144,12 @@ def score_folder(learner: Learner, folder: Path, match: Path | None, keep: Image
         matched = read_images(match, labelled=True, size=size, channels=channels, keep=keep, least_classes=1)
     new = sorted({*tested.class_names, *matched.class_names} - {*names})
     discovered = sum(learner.novel_per_step)
-    if len(new) > discovered:
-        found = f"{discovered} were discovered" if discovered else "the model has discovered none"
+    if new and not discovered:
         some = ", ".join(new[:3]) + (", …" if len(new) > 3 else "")
         where = folder if match is None else f"{folder} with {match}"
-        raise InputError(f"{where} has {len(new)} classes that had no labels ({some}), but {found}: leave some out")
+        raise InputError(
+            f"{where} has {len(new)} classes that had no labels ({some}), but none was discovered: leave them out"
+        )
     ids = {name: index for index, name in enumerate((*names, *new))}
     true = _ids_by_name(tested, ids)
     outputs = learner.outputs(tested)
@@ -159,7 +161,7 @@ def score_folder(learner: Learner, folder: Path, match: Path | None, keep: Image
         clusters = discovered_clusters(
             learner.outputs(matched) if match is not None else outputs, learner.labelled_classes
         )
-        assignment = metrics.match_clusters(clusters[among], on[among] - labelled, discovered)
+        assignment = metrics.match_unequal(clusters[among], on[among] - labelled, clusters=discovered, classes=len(new))
         heads = (
             outputs.scores[:, :labelled].argmax(axis=1),
             discovered_clusters(outputs, labelled),
@@ -170,7 +172,7 @@ def score_folder(learner: Learner, folder: Path, match: Path | None, keep: Image
         "known": labelled,
         "novel": discovered,
         "matched_on": str(match or folder) if discovered else None,
-        "joint": percentages(metrics.class_incd_scores(predicted, true, labelled, assignment)),
+        "joint": percentages(metrics.unequal_scores(predicted, true, labelled, assignment)),
         "original_rt": original,
     }
 

@@ -209,6 +209,8 @@ class Shelf:
                 *([] if runtime.compiled == "auto" else [f"compile {runtime.compiled}"]),
             ],
         }
+        if config.method.design.readout.by_likelihood:  # then it decides from stage one on
+            content["readout"] = to_json(config.method.design.readout)
         key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
         self.folder, self.epochs = root / f"stage-one-{key}", config.fit.epochs
 
@@ -363,11 +365,10 @@ def score(learner: Learner, scenario: Scenario, step: Step, assignment: evaluati
     else:
         clusters = matched(learner, step, truth)
         record["assignment"] = clusters.tolist()
-        norms = [round(norm, 4) for norm in learner.network.weight_norms().tolist()]
-        record["scores"] = {
-            **evaluation.score_step(tested, true, assignment.with_step(clusters)),
-            "weight_norms": norms,
-        }
+        record["scores"] = evaluation.score_step(tested, true, assignment.with_step(clusters))
+        norms = learner.network.weight_norms()
+        if norms is not None:
+            record["scores"]["weight_norms"] = [round(norm, 4) for norm in norms.tolist()]
     record["trained"] = learner.trained
     record["seconds"] = time.perf_counter() - started
     return record

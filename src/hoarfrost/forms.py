@@ -101,6 +101,8 @@ MODEL: Form = {
     "class_names": [str],
     "decided?": [str],
     "needs?": [str],
+    "temperature?": float,
+    "threshold?": (float, type(None)),
     "classes?": {
         "rows": [{"name": str, "step": int}],
         "edits": [{"verb": str, "id": int, "name?": str, "into?": int}],

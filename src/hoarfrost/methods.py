@@ -26,6 +26,7 @@ from hoarfrost.losses.terms import (
     Term,
 )
 from hoarfrost.models.network import Design
+from hoarfrost.models.readout import ClassMeans, HeadLogits, HeadProbabilities
 
 PAPER = "Roy et al., Class-incremental Novel Class Discovery, ECCV 2022"
 HERE = "a reference of this project, not from a paper"
@@ -55,7 +56,7 @@ AUTONOVEL = Method(
     paper="Han et al., Automatically Discovering and Learning New Visual Categories with Ranking Statistics, ICLR 2020",
     terms=(Pairwise(weight=1.0), Consistency()),
     moving_statistics=True,
-    design=Design(readout="logits"),
+    design=Design(readout=HeadLogits()),
 )
 
 NCL = Method(
@@ -69,7 +70,7 @@ NCL = Method(
         Replay(weight=0.0, over="labelled"),  # with a weight it draws what hard negatives are mixed with
     ),
     moving_statistics=True,
-    design=Design(readout="logits"),
+    design=Design(readout=HeadLogits()),
 )
 
 # A reference: NCL's own script has these losses on labelled images, which are gone in class-iNCD.
@@ -98,7 +99,7 @@ RESTUNE = Method(
     ),
     frozen=(),
     moving_statistics=True,
-    design=Design(novel="centres", residual=True, readout="probabilities"),
+    design=Design(novel="centres", residual=True, readout=HeadProbabilities()),
     course=Course(epochs=100, learning_rate=0.05, drops=(), batch="stage one", reflects=True),
     start="k-means",
 )
@@ -115,7 +116,7 @@ def dtc(name: str, summary: str, *terms: Term) -> Method:
         terms=terms,
         frozen=(),
         moving_statistics=True,
-        design=Design(novel="centres", readout="probabilities"),
+        design=Design(novel="centres", readout=HeadProbabilities()),
         course=Course(
             epochs=WARM_UP + 100,
             warm_up=WARM_UP,
@@ -214,7 +215,7 @@ METHODS: dict[str, Method] = {
                 summary="ablation: an old and a novel head side by side, without self-training",
             ),
             Replay(weight=1.0, over="labelled"),
-            Design(readout="logits"),
+            Design(readout=HeadLogits()),
         ),
         without(
             FROST,
@@ -245,7 +246,7 @@ METHODS: dict[str, Method] = {
             paper=HERE,
             terms=(),
             moving_statistics=True,
-            design=Design(readout="means"),
+            design=Design(readout=ClassMeans()),
             start="k-means",
         ),
         Method(

@@ -96,8 +96,10 @@ def override(config: Config, changes: Mapping[str, Any]) -> Config:
     epochs = {stage: changes.get(f"{stage}.epochs") for stage in ("fit", "discover")}
     config = config.with_epochs(**{stage: count for stage, count in epochs.items() if _is_count(count)})
     content = to_json(config)
-    # Another kind has other keys: it comes first, with the defaults of these.
-    for key in sorted(changes, key=lambda key: key.split(".")[-1] != "kind"):
+    changes = {_with_kind(content, key, value): value for key, value in changes.items()}
+    kinds = tuple(key.removesuffix("kind") for key in changes if key.split(".")[-1] == "kind")
+    # Another kind has other keys: it comes before these, with their defaults.
+    for key in sorted(changes, key=lambda key: (key.startswith(kinds), key.split(".")[-1] != "kind")):
         *path, last = key.split(".")
         place = content
         for depth, name in enumerate(path):
@@ -109,6 +111,13 @@ def override(config: Config, changes: Mapping[str, Any]) -> Config:
         if last == "kind":
             content = to_json(from_json(Config, content))
     return from_json(Config, content)
+
+
+def _with_kind(content: Any, key: str, value: Any) -> str:
+    """The key of a change; a name where something of some kind stands means another kind of it."""
+    for name in key.split("."):
+        content = content.get(name) if isinstance(content, dict) else None
+    return f"{key}.kind" if isinstance(value, str) and isinstance(content, dict) and "kind" in content else key
 
 
 def _is_count(value: object) -> bool:
@@ -201,6 +210,8 @@ def _kinds(expected: Any) -> dict[str, Any]:
 
 
 def _decode_dataclass(expected: Any, content: Any, where: str) -> Any:
+    if isinstance(content, str) and hasattr(expected, "kind"):
+        content = {"kind": content}
     if not isinstance(content, dict):
         raise InputError(f"{where or expected.__name__} must be an object, not {_shown(content)}")
     content = migrated(content) if expected is Config else dict(content)

@@ -22,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a model folder, from fit or from an earlier discover")
     parser.add_argument("images", metavar="DIR", help="a folder of images of new classes, or an .npz file")
     parser.add_argument("--novel", type=int, required=True, metavar="N", help="how many new classes there are")
+    parser.add_argument(
+        "--mixed", action="store_true", help="images of known classes are among them: sort those out first"
+    )
     parser.add_argument("--out", required=True, metavar="MODEL2", help="the model folder to write")
     parser.add_argument("--epochs", type=options.positive, metavar="N", help="how often every image is seen, this time")
     options.add_learning(parser, seed=None)
@@ -59,6 +62,7 @@ def main(args: argparse.Namespace) -> int:
         "novel": args.novel,
         "config": to_json(learner.config),
         "images": images.digest(),
+        **({"mixed": True} if args.mixed else {}),
     }
     processes = learner.runtime.processes
     if work.is_done(out, content, resume=args.resume, processes=processes):
@@ -70,6 +74,7 @@ def main(args: argparse.Namespace) -> int:
             learner.discover(
                 images,
                 args.novel,
+                only_new=not args.mixed,
                 observer=Observers([log, progress] if processes.is_first else []),
                 checkpoint=store.CheckpointFile(unfinished / work.CHECKPOINT),
             )

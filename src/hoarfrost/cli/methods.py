@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 
 from hoarfrost.cli import options
 
@@ -22,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Prints them, by paper."""
     from hoarfrost.methods import all_methods
+    from hoarfrost.settings import to_json
 
     every = all_methods()
 
@@ -31,7 +31,7 @@ def main(args: argparse.Namespace) -> int:
             "paper": method.paper,
             "terms": [term.kind for term in method.active],
             "frozen": list(method.frozen),
-            "design": asdict(method.design),
+            "design": to_json(method.design),
         }
         for name, method in every.items()
     }

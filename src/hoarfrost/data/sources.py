@@ -51,6 +51,10 @@ class FeatureSet:
         """Consecutive ones."""
         return self.images[part.start : part.stop]
 
+    def take(self, indices: NDArray[np.int64]) -> FeatureSet:
+        """Those at ``indices``."""
+        return FeatureSet(self.images[indices], None if self.labels is None else self.labels[indices])
+
 
 Samples: TypeAlias = ImageSet | FeatureSet
 """what a stage learns from"""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hoarfrost.forms import MODEL
 from hoarfrost.models.backbones import OBJECT, Backbone, build_backbone, name_of
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.network import Network, grow
+from hoarfrost.models.readout import Calibration, Known, Readout
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.reading import misfit
 from hoarfrost.settings import from_json, to_json
@@ -48,6 +50,14 @@ class Model:
     classes: ClassTable
     decided: tuple[str, ...] = tuple(DECIDED)
     """settings that the images of stage one decided, as nobody else had"""
+    calibration: Calibration = field(default_factory=Calibration)
+
+    @cached_property
+    def readout(self) -> Readout:
+        """What decides."""
+        method = self.config.method
+        known = Known(self.statistics, self.calibration.temperature, by_heads=method.decides == "trained")
+        return self.network.design.readout.read(self.network, known)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -65,10 +75,7 @@ class Model:
         """Writes the files of a model into a folder that exists."""
         statistics, network, method = self.statistics, self.network, self.config.method
         store.write_tensors(folder / "weights.safetensors", network.state_dict())
-        store.write_tensors(
-            folder / "prototypes.safetensors",
-            {"mean": statistics.mean, "variance": statistics.variance, "count": statistics.count},
-        )
+        store.write_tensors(folder / "prototypes.safetensors", statistics.tensors())
         content = {
             "format": store.FORMAT,
             "hoarfrost": hoarfrost.__version__,
@@ -78,6 +85,8 @@ class Model:
             "class_names": list(self.class_names),
             "classes": self.classes.to_json(),
             "decided": list(self.decided),
+            "temperature": self.calibration.temperature,
+            "threshold": self.calibration.threshold,
             "needs": plugins.packages_of([type(part) for part in (*method.terms, *method.stage_one, network.backbone)]),
             "config": to_json(self.config),
         }
@@ -157,27 +166,28 @@ class Model:
             if name not in expected or name not in weights or not _alike(expected[name], weights[name]):
                 raise InputError(f"weights.safetensors does not fit model.json at {name}")
         network.load_state_dict(weights)
-        statistics = ClassStatistics(prototypes["mean"], prototypes["variance"], prototypes["count"])
-        return cls(config, network, statistics, table, tuple(content.get("decided", DECIDED)))
+        calibration = Calibration(content.get("temperature", 1.0), content.get("threshold"))
+        require(calibration.temperature > 0, "its temperature is not above 0")
+        statistics = ClassStatistics.from_tensors(prototypes)
+        return cls(config, network, statistics, table, tuple(content.get("decided", DECIDED)), calibration)
 
     def _problems(self) -> dict[str, bool]:
         """What can be wrong with files that do not belong together."""
         config, network, statistics = self.config, self.network, self.statistics
-        features = (network.classes, network.backbone.width)
+        held = [tensor for name, tensor in statistics.tensors().items() if name != "count"]
+        spread = [statistics.variance, statistics.for_readout.variance]
         return {
             "image_size is missing": config.image_size is None,
             "mean is missing": config.mean is None,
             "std does not fit mean": len(config.std or ()) != len(config.mean or ()),
             "prototypes do not fit the heads": not (
-                statistics.mean.shape == statistics.variance.shape == features
-                and statistics.count.shape == (network.classes,)
+                statistics.count.shape == (network.classes,)
+                and statistics.fit(network.design.readout.kept, network.backbone.width)
             ),
             "weights.safetensors holds what is no number": not all(map(_finite, network.state_dict().values())),
-            "prototypes.safetensors holds what is no number": not (
-                _finite(statistics.mean) and _finite(statistics.variance)
-            ),
-            "prototypes.safetensors holds numbers below 0": bool(
-                (statistics.variance < 0).any() or (statistics.count < 0).any()
+            "prototypes.safetensors holds what is no number": not all(map(_finite, held)),
+            "prototypes.safetensors holds numbers below 0": any(
+                bool((tensor < 0).any()) for tensor in (statistics.count, *spread)
             ),
         }
 

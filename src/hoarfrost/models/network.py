@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hoarfrost.errors import require
 from hoarfrost.losses.functional import student_t_logits
 from hoarfrost.models.backbones import Backbone
+from hoarfrost.models.readout import ReadoutKind
 from hoarfrost.models.resnet import ResNet
 
 
@@ -24,14 +25,8 @@ class Design:
     joint head's own logits of the step's classes"""
     residual: bool = False
     """whether a step adds a second last stage beside the backbone's, and an auxiliary head on it"""
-    readout: Literal["joint", "logits", "probabilities", "means"] = "joint"
-    """what decides: the joint head; the labelled classes' logits beside those of every step's novel head, or beside the
-    novel heads' probabilities; or the nearest class mean, from the stored statistics"""
-
-    @property
-    def concatenates(self) -> bool:
-        """Whether heads that do not know each other decide together."""
-        return self.readout in ("logits", "probabilities")
+    readout: ReadoutKind = field(default_factory=ReadoutKind)
+    """what decides: the joint head, or another of the kinds in ``hoarfrost.models.readout``"""
 
 
 class Centres(nn.Module):
@@ -121,6 +116,11 @@ class Network(nn.Module):
         size = self.backbone.width
         return features[:, (step + 1) * size : (step + 2) * size]
 
+    def columns(self, step: int) -> slice:
+        """The classes of one discovery, counted from 0, among all."""
+        first = self.labelled_classes + sum(self.novel_per_step[:step])
+        return slice(first, first + self.novel_per_step[step])
+
     def joint_logits(self, features: Tensor) -> Tensor:
         """``(B, C)`` of all classes."""
         logits: Tensor = self.joint(self.backbone_features(features))
@@ -130,8 +130,7 @@ class Network(nn.Module):
         """``(B, n)`` of a step's classes, the newest step's unless told."""
         step %= self.steps
         if self.design.novel == "joint":
-            first = self.labelled_classes + sum(self.novel_per_step[:step])
-            return self.joint_logits(features)[:, first : first + self.novel_per_step[step]]
+            return self.joint_logits(features)[:, self.columns(step)]
         seen = self.backbone_features(features)
         for earlier in range(step + 1 if self.design.residual else 0):
             seen = seen + self.residual(features, earlier)
@@ -168,10 +167,12 @@ class Network(nn.Module):
         logits: Tensor = self.auxiliary[-1](self.residual(features, self.steps - 1))
         return logits
 
-    def weight_norms(self) -> Tensor:
-        """``(C,)``: the length of each deciding row of weights."""
+    def weight_norms(self) -> Tensor | None:
+        """``(C,)``: the length of each deciding row of weights; None where no weights decide."""
+        if self.design.readout.by_likelihood:
+            return None
         rows = [self.joint.weight]
-        if self.design.concatenates:
+        if self.design.readout.concatenates:
             heads = [head.linear if isinstance(head, Centres) else head for head in self.novel]
             rows = [
                 self.joint.weight[: self.labelled_classes],

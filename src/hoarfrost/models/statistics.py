@@ -1,11 +1,46 @@
-"""What is remembered of images that are gone: the mean and the variance of their class's features."""
+"""What is remembered of images that are gone: how the features of each class are spread.
+
+Every model keeps means and variances. A readout may ask for more: how features vary together, and the same of features
+after a transformation.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+Transform = Literal["plain", "unit", "sqrt"]
+
+JITTER = 1e-6
+"""added to variances, as a part of each, so that every covariance has a root"""
+
+
+def transformed(features: Tensor, how: Transform) -> Tensor:
+    """Features ``(B, D)`` as they are, divided by their length, or the square root of each, whose sign stays."""
+    if how == "unit":
+        return torch.nn.functional.normalize(features, dim=1)
+    return features.sign() * features.abs().sqrt() if how == "sqrt" else features
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is kept of each class beside the mean and the variance of its features."""
+
+    covariance: Literal["none", "full", "shared", "low-rank"] = "none"
+    rank: int = 0
+    """how many directions of a low-rank one"""
+    features: Transform = "plain"
+    """of transformed features mean and variance are kept too"""
+
+    def root_shape(self, classes: int, features: int) -> tuple[int, ...] | None:
+        """Of the root of the covariance, where one is kept."""
+        if self.covariance == "low-rank":
+            return (classes, features, min(self.rank, features))
+        return {"full": (classes, features, features), "shared": (features, features)}.get(self.covariance)
 
 
 @dataclass(frozen=True)
@@ -18,44 +53,133 @@ class ClassStatistics:
     """(C, D), divided by n as the paper has it"""
     count: Tensor
     """(C,) images a class; 0 for a discovered class to which no image went"""
+    root: Tensor | None = None
+    """where a readout asks for it, a root of the covariance: a matrix that gives it when multiplied by its transpose.
+    (C, D, D) of each class, or (C, D, R) with its main directions alone, both in half precision and in units of the
+    features' deviations; or (D, D) of all classes together, in single precision. A root in half precision is always
+    that of some covariance, and far more exact in directions of little spread than the covariance itself would be."""
+    transformed: ClassStatistics | None = None
+    """the same of transformed features, where a readout looks at such"""
 
     def __len__(self) -> int:
         return len(self.mean)
 
     @classmethod
-    def of(cls, features: Tensor, labels: Tensor, classes: int) -> ClassStatistics:
+    def of(cls, features: Tensor, labels: Tensor, classes: int, kept: Kept | None = None) -> ClassStatistics:
         """The statistics of features ``(N, D)`` with class ids ``(N,)``."""
-        tally = Tally(classes, features.shape[1], features.device)
+        tally = Tally(classes, features.shape[1], features.device, kept)
         tally.add(features, labels.to(features.device))
         return tally.statistics()
 
+    @property
+    def for_readout(self) -> ClassStatistics:
+        """Those of the features that the readout looks at."""
+        return self.transformed or self
+
+    def fit(self, kept: Kept, features: int) -> bool:
+        """Whether these have the form of so many features, and all that is to be kept."""
+        shape = (len(self.count), features)
+        if not (self.mean.shape == self.variance.shape == shape and self.count.ndim == 1):
+            return False
+        if kept.features != "plain":
+            plain = replace(kept, features="plain")
+            return self.transformed is not None and self.transformed.fit(plain, features)
+        root = kept.root_shape(*shape)
+        return root is None or (self.root is not None and self.root.shape == root)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """By the names that they have in ``prototypes.safetensors``."""
+        found = {"mean": self.mean, "variance": self.variance, "count": self.count}
+        if self.root is not None:
+            found["covariance_root"] = self.root
+        if self.transformed is not None:
+            inner = self.transformed.tensors()
+            found |= {f"transformed_{name}": tensor for name, tensor in inner.items() if name != "count"}
+        return found
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor], prefix: str = "") -> ClassStatistics:
+        """The inverse of ``tensors``."""
+        return cls(
+            tensors[f"{prefix}mean"],
+            tensors[f"{prefix}variance"],
+            tensors["count"],
+            tensors.get(f"{prefix}covariance_root"),
+            None if prefix or "transformed_mean" not in tensors else cls.from_tensors(tensors, "transformed_"),
+        )
+
+    def covariances(self, classes: slice = slice(None), device: torch.device | None = None) -> Tensor:
+        """``(C, D, D)`` of some classes, or ``(1, D, D)`` where they share one; in double precision."""
+        assert self.root is not None
+        if self.root.ndim == 2:
+            shared = self.root.to(device).double()
+            return (shared @ shared.mT)[None]
+        root, deviation = self.root[classes].to(device).double(), self.variance[classes].to(device).double().sqrt()
+        found = root @ root.mT
+        diagonal = found.diagonal(dim1=1, dim2=2)
+        diagonal += (1 - diagonal).clamp(min=0)  # what is left out of the directions is spread by itself
+        return found * deviation[:, :, None] * deviation[:, None, :]
+
     def first(self, classes: int) -> ClassStatistics:
-        """Of the first classes alone."""
-        return ClassStatistics(self.mean[:classes], self.variance[:classes], self.count[:classes])
+        """Of the first classes alone; a covariance that is shared stays that of all."""
+        root, inner = self.root, self.transformed
+        return ClassStatistics(
+            self.mean[:classes],
+            self.variance[:classes],
+            self.count[:classes],
+            root if root is None or root.ndim == 2 else root[:classes],
+            None if inner is None else inner.first(classes),
+        )
 
     def extended(self, more: ClassStatistics) -> ClassStatistics:
-        """With the classes of ``more`` behind these."""
+        """With the classes of ``more`` behind these; without what one of both lacks."""
+        root, inner = None, None
+        if self.root is not None and more.root is not None:
+            root = self._root_with(more) if self.root.ndim == 2 else torch.cat([self.root, more.root])
+        if self.transformed is not None and more.transformed is not None:
+            inner = self.transformed.extended(more.transformed)
         return ClassStatistics(
             torch.cat([self.mean, more.mean]),
             torch.cat([self.variance, more.variance]),
             torch.cat([self.count, more.count]),
+            root,
+            inner,
         )
+
+    def _root_with(self, more: ClassStatistics) -> Tensor:
+        """Of both covariances together, each by the number of its images."""
+        ours, theirs = self.count.sum().clamp(min=1), more.count.sum()
+        whole = self.covariances()[0] * ours + more.covariances()[0] * theirs
+        return _shared_root(whole / (ours + theirs))
 
     def merged(self, stands_for: Tensor) -> ClassStatistics:
         """Where classes stand for others, ``(C,)`` ids: those together, in the place of that one; -1 leaves one out.
 
         A class that is part of another has no images of its own any more.
         """
-        whole = Tally(len(self), self.mean.shape[1], self.mean.device)
-        for columns in range(len(self)):  # one after the other: two may stand for the same
-            target = int(stands_for[columns])
-            if target < 0:
-                continue
-            count, mean, squares = (torch.zeros_like(part) for part in (whole.count, whole.mean, whole.squares))
-            count[target], mean[target] = self.count[columns], self.mean[columns].double()
-            squares[target] = self.variance[columns].double() * self.count[columns]
-            whole.merge(count, mean, squares)
-        return whole.statistics()
+        kept = stands_for >= 0
+        target, count = stands_for[kept], self.count[kept].double()
+        whole = Tally(len(self), self.mean.shape[1], self.mean.device, self._kept)
+        whole.count.index_add_(0, target, count)
+        total = whole.count.clamp(min=1)[:, None]
+        whole.mean.index_add_(0, target, count[:, None] * self.mean[kept].double()).div_(total)
+        apart = self.mean[kept].double() - whole.mean[target]
+        whole.squares.index_add_(0, target, count[:, None] * (self.variance[kept].double() + apart.square()))
+        between = count[:, None] * apart
+        if whole.products is not None and whole.products.ndim == 2:
+            whole.products += self.covariances()[0] * whole.count.sum() + between.mT @ apart
+        elif whole.products is not None:
+            within = count[:, None, None] * self.covariances()[kept]
+            whole.products.index_add_(0, target, within + between[:, :, None] * apart[:, None, :])
+        inner = None if self.transformed is None else self.transformed.merged(stands_for)
+        return replace(whole.statistics(), transformed=inner)
+
+    @property
+    def _kept(self) -> Kept:
+        """What is kept here of the covariance."""
+        if self.root is None:
+            return Kept()
+        return Kept("shared") if self.root.ndim == 2 else Kept("low-rank", self.root.shape[2])
 
     def deviation(self, spread: str) -> Tensor:
         """Standard deviations ``(C, D)``: each class's own, as in Eq. (9), or "shared", their mean over the classes.
@@ -74,30 +198,111 @@ class ClassStatistics:
 class Tally:
     """Class statistics of features that come batch by batch; in double precision, since sums are long."""
 
-    def __init__(self, classes: int, features: int, device: torch.device) -> None:
+    def __init__(self, classes: int, features: int, device: torch.device, kept: Kept | None = None) -> None:
+        kept = kept or Kept()
+        self.transform = kept.features
+        self.transformed: Tally | None = None
+        if kept.features != "plain":
+            self.transformed = Tally(classes, features, device, replace(kept, features="plain"))
+            kept = Kept()
+        self.kept = kept
         self.count = torch.zeros(classes, dtype=torch.float64, device=device)
         self.mean = torch.zeros(classes, features, dtype=torch.float64, device=device)
         self.squares = torch.zeros_like(self.mean)
         """of the distances from the mean, added up"""
+        self.products: Tensor | None = None
+        """(C, D, D), or (D, D) of all classes together: products of two features' distances from the mean, added up"""
+        if kept.covariance != "none":
+            shape = (features, features) if kept.covariance == "shared" else (classes, features, features)
+            self.products = torch.zeros(shape, dtype=torch.float64, device=device)
 
     def add(self, features: Tensor, labels: Tensor) -> None:
         """A batch ``(B, D)`` with class ids ``(B,)``."""
+        if self.transformed is not None:
+            self.transformed.add(transformed(features, self.transform), labels)
         features = features.double()
         count = torch.zeros_like(self.count).index_add_(0, labels, torch.ones_like(features[:, 0]))
         mean = torch.zeros_like(self.mean).index_add_(0, labels, features) / count.clamp(min=1)[:, None]
-        squares = torch.zeros_like(self.mean).index_add_(0, labels, (features - mean[labels]).square())
-        self.merge(count, mean, squares)
+        apart = features - mean[labels]
+        squares = torch.zeros_like(self.mean).index_add_(0, labels, apart.square())
+        products = None
+        if self.products is not None and self.products.ndim == 2:
+            products = apart.mT @ apart
+        elif self.products is not None:
+            products = torch.zeros_like(self.products)
+            for label in count.nonzero().flatten().tolist():
+                own = apart[labels == label]
+                products[label] = own.mT @ own
+        self.merge(count, mean, squares, products)
 
-    def merge(self, count: Tensor, mean: Tensor, squares: Tensor) -> None:
+    def merge(self, count: Tensor, mean: Tensor, squares: Tensor, products: Tensor | None = None) -> None:
         """What another tally counted: two means are joined by how far they lie apart."""
         whole = self.count + count
         part = (count / whole.clamp(min=1))[:, None]
         apart = mean - self.mean
+        if self.products is not None and products is not None:
+            between = apart * part * self.count[:, None]
+            both = between.mT @ apart if products.ndim == 2 else between[:, :, None] * apart[:, None, :]
+            self.products += products + both
         self.squares += squares + apart.square() * part * self.count[:, None]
         self.mean += apart * part
         self.count = whole
 
+    def joined(self, gather: Callable[[Tensor], list[Tensor]]) -> Tally:
+        """What this one and those of other processes counted; ``gather`` brings a tensor of each, in their order."""
+        whole = Tally(self.mean.shape[0], self.mean.shape[1], self.mean.device, self.kept)
+        columns = [self.count, self.mean, self.squares, *([] if self.products is None else [self.products])]
+        for parts in zip(*(gather(column) for column in columns), strict=True):
+            whole.merge(*parts)
+        if self.transformed is not None:
+            whole.transform, whole.transformed = self.transform, self.transformed.joined(gather)
+        return whole
+
     def statistics(self) -> ClassStatistics:
         """What was counted so far."""
         variance = self.squares / self.count.clamp(min=1)[:, None]
-        return ClassStatistics(self.mean.float().cpu(), variance.float().cpu(), self.count.long().cpu())
+        return ClassStatistics(
+            self.mean.float().cpu(),
+            variance.float().cpu(),
+            self.count.long().cpu(),
+            self._root(),
+            None if self.transformed is None else self.transformed.statistics(),
+        )
+
+    def _root(self) -> Tensor | None:
+        """As ``ClassStatistics`` has it; one class after the other, since it takes memory."""
+        if self.products is None:
+            return None
+        if self.products.ndim == 2:
+            return _shared_root(self.products / self.count.sum().clamp(min=1)).cpu()
+        shape = self.kept.root_shape(*self.mean.shape)
+        assert shape is not None
+        roots = torch.zeros(shape, dtype=torch.float16)
+        for label in self.count.nonzero().flatten().tolist():
+            covariance = self.products[label] / self.count[label]
+            if shape[2] < shape[1]:
+                lengths, directions = torch.linalg.eigh(covariance)
+                main = (directions * lengths.clamp(min=0).sqrt())[:, -shape[2] :]
+                root = main * _inverse(covariance.diagonal().sqrt())[:, None]
+            else:
+                root = _root(covariance)
+            roots[label] = root.half().cpu()
+        return roots
+
+
+def _root(covariance: Tensor) -> Tensor:
+    """The lower triangle that gives a covariance ``(D, D)`` when multiplied by its transpose, per deviation."""
+    per_deviation = _inverse(covariance.diagonal().sqrt())
+    correlation = covariance * per_deviation[:, None] * per_deviation
+    root: Tensor = torch.linalg.cholesky(correlation + JITTER * torch.eye(len(covariance)).to(covariance))
+    return root
+
+
+def _shared_root(covariance: Tensor) -> Tensor:
+    """The same, not per deviation, in single precision."""
+    return (_root(covariance) * covariance.diagonal().sqrt()[:, None]).float()
+
+
+def _inverse(deviation: Tensor) -> Tensor:
+    """0 where nothing varies."""
+    return torch.where(deviation > 0, 1 / deviation, 0)

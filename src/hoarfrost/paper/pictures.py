@@ -52,7 +52,9 @@ def _after(step: int, title: str, content: Mapping[str, Any]) -> Compared:
     """The state after a step, counted from 1."""
     steps = content["steps"][:step]
     if not {"confusion", "weight_norms"} <= steps[-1].keys():
-        raise InputError("metrics.json has no confusion matrix and no weight norms, as it is of an earlier version")
+        raise InputError(
+            "metrics.json has no confusion matrix or no weight norms: it is of an earlier version, or no weights decide"
+        )
     rows, norms = steps[-1]["confusion"], steps[-1]["weight_norms"]
     try:
         sizes = (steps[0]["known"], *(entry["novel"] for entry in steps))

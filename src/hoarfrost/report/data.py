@@ -32,7 +32,7 @@ class ReportData:
     novel_per_step: Sequence[int]
     """Number of classes that each discovery step added."""
     weight_norms: NDArray[np.floating[Any]]
-    """(C,) length of the joint head's weight vector of each class."""
+    """(C,) length of the joint head's weight vector of each class; empty where no weights decide."""
     confusion: NDArray[np.int64] | None
     """(C, C) counts of test images: rows the true class, columns the predicted one."""
     samples: Mapping[str, NDArray[np.uint8]]
@@ -46,7 +46,7 @@ class ReportData:
         added = sum(self.novel_per_step)
         if self.known + added != classes:
             raise ValueError(f"{self.known} known and {added} discovered classes do not make {classes} class names")
-        if self.weight_norms.shape != (classes,):
+        if self.weight_norms.shape not in ((0,), (classes,)):
             raise ValueError(f"weight_norms has the shape {self.weight_norms.shape}, expected {(classes,)}")
         if self.confusion is not None and self.confusion.shape != (classes, classes):
             raise ValueError(f"confusion has the shape {self.confusion.shape}, expected {(classes, classes)}")

@@ -92,9 +92,9 @@ def cluster_names(class_names: Sequence[str], assignment: evaluation.Assignment)
 
 
 def joint_norms(learner: Learner) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """The length of the weight vector that decides for each class."""
-    norms: np.ndarray[Any, np.dtype[np.float32]] = learner.network.weight_norms().cpu().numpy()
-    return norms
+    """The length of the weight vector that decides for each class; none where no weights decide."""
+    norms = learner.network.weight_norms()
+    return np.zeros(0, dtype=np.float32) if norms is None else norms.cpu().numpy()
 
 
 def discovered_images(

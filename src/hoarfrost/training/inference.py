@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hoarfrost.config import Config
-from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import FeatureSet, Normaliser, Samples, plain_batches
 from hoarfrost.errors import InputError
 from hoarfrost.models.network import Network
-from hoarfrost.models.readout import Readout
+from hoarfrost.models.readout import Readout, ReadoutKind
 from hoarfrost.models.statistics import ClassStatistics, Tally
 from hoarfrost.training.runtime import Runtime
 
@@ -27,7 +26,8 @@ class Outputs:
     """What a model says of N images."""
 
     scores: NDArray[np.float32]
-    """(N, C) over all classes, of the method's readout; for most methods they are the joint head's logits"""
+    """(N, C) over all classes, of the method's readout, divided by its temperature, so that their softmax is
+    calibrated; for most methods they are the joint head's logits"""
     novel_scores: tuple[NDArray[np.float32], ...]
     """(N, n_t) of each discovery step's classes among themselves; for most methods the novel heads' logits"""
     features: NDArray[np.float32] | None = None
@@ -85,7 +85,7 @@ class Inference:
         """``(N, D)`` of the backbone."""
         return self._whole([network.backbone_features(batch) for batch in self.batches(images, network)], len(images))
 
-    def computed_once(self, images: ImageSet, network: Network) -> FeatureSet:
+    def computed_once(self, images: Samples, network: Network) -> FeatureSet:
         """The images' features in their place, for a stage in which those do not change."""
         return FeatureSet(self.features(images, network), images.labels)
 
@@ -96,12 +96,17 @@ class Inference:
         return self.runtime.processes.gather_rows(torch.cat(logits), len(images))
 
     @torch.no_grad()
-    def outputs(self, images: ImageSet, readout: Readout, *, features: bool = False) -> Outputs:
+    def unlikeness(self, images: Samples, readout: Readout) -> NDArray[np.float32]:
+        """``(N,)``: how unlike everything that a readout knows each image is."""
+        return self._whole([readout.unlikeness(batch) for batch in self.batches(images, readout.network)], len(images))
+
+    @torch.no_grad()
+    def outputs(self, images: Samples, readout: Readout, *, features: bool = False) -> Outputs:
         """What a readout and the novel heads of its network say."""
         network = readout.network
         scores, novel, kept, beside = [], [], [], []
         for extracted in self.batches(images, network):
-            scores.append(readout.scores(extracted))
+            scores.append(readout.scores(extracted) / readout.temperature)
             novel.append([readout.novel_scores(extracted, step) for step in range(network.steps)])
             if features:
                 kept.append(extracted)
@@ -114,14 +119,14 @@ class Inference:
             novel_scores=tuple(self._whole(parts, count) for parts in zip(*novel, strict=True)),
             features=self._whole(kept, count) if features else None,
             side_by_side=self._whole(beside, count) if beside else None,
-            by_joint=network.design.readout == "joint",
+            by_joint=network.design.readout == ReadoutKind(),
         )
 
     @torch.no_grad()
     def statistics(self, images: Samples, network: Network, labels: NDArray[np.int64], classes: int) -> ClassStatistics:
         """Of the images that have a class id, 0 to ``classes`` - 1, in ``labels`` (N,); those below 0 are left out."""
         device, part = self.runtime.device, self.runtime.processes.part_of(len(images))
-        tally = Tally(classes, network.backbone.width, device)
+        tally = Tally(classes, network.backbone.width, device, network.design.readout.kept)
         given, start = torch.from_numpy(labels[part]).to(device), 0
         some_left_out = bool((labels < 0).any())
         for features in self.batches(images, network):

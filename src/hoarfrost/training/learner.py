@@ -22,7 +22,7 @@ from hoarfrost.models.backbones import Backbone, build_backbone, find_backbone, 
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network, check_design, grow, to_channels_last
-from hoarfrost.models.readout import build_readout
+from hoarfrost.models.readout import Calibration
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import seeded
@@ -112,6 +112,8 @@ class Learner:
         self._loaded: tuple[Network, Path] | None = None
         self.trained: dict[str, Any] = {}
         """how the last stage was computed: batch size, steps of the optimiser, precision, versions"""
+        self.assigned: NDArray[np.int64] | None = None
+        """(N,) after a discovery: the class that each of its images was given to, old or new, or -1 for none"""
 
     @property
     def model(self) -> Model:
@@ -179,7 +181,10 @@ class Learner:
             if self.network.steps:
                 raise InputError("method.design cannot be changed after a discovery: leave it as it is")
             check_design(config.method.design, self.network.backbone)
+            if not self.model.statistics.fit(config.method.design.readout.kept, self.network.backbone.width):
+                raise InputError("method.design.readout needs class statistics that this model lacks: fit it again")
             self.network.design = config.method.design
+            self._model = replace(self._model, calibration=Calibration())  # it was the earlier readout's
         if config.precision != self.config.precision:
             self.runtime = Runtime(self._device, config.precision, self.runtime.compiled)
         self.config = config
@@ -236,19 +241,29 @@ class Learner:
         return Stage(config=config, runtime=self.runtime, observer=observer or Observer(), checkpoint=checkpoint)
 
     def _keep(self, learned: Learned, model: Model) -> Learner:
-        self._model, self.trained = model, learned.trained
+        self._model, self.trained, self.assigned = model, learned.trained, learned.assigned
         return self
 
     def discover(
-        self, unlabelled: Images, novel: int, *, observer: Observer | None = None, checkpoint: Checkpoint | None = None
+        self,
+        unlabelled: Images,
+        novel: int,
+        *,
+        only_new: bool = True,
+        observer: Observer | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> Learner:
-        """One discovery step: finds ``novel`` new classes in images without labels, and keeps the earlier ones."""
+        """One discovery step: finds ``novel`` new classes in images without labels, and keeps the earlier ones.
+
+        Every image is of a new class, unless ``only_new`` is False: then images that look like a known class are given
+        to it and not learned from, and one that suits no new class either is given to none (``assigned``).
+        """
         method = self.config.method
         if method.supervised:
             raise InputError(f"the method '{method.name}' needs the labels of all classes: use hoarfrost run")
         if method.labelled_images:
             raise InputError(f"the method '{method.name}' needs the labelled images again: use hoarfrost run")
-        return self._discover(unlabelled, novel, None, observer=observer, checkpoint=checkpoint)
+        return self._discover(unlabelled, novel, None, only_new=only_new, observer=observer, checkpoint=checkpoint)
 
     def _discover(
         self,
@@ -256,6 +271,7 @@ class Learner:
         novel: int,
         labelled: ImageSet | None,
         *,
+        only_new: bool = True,
         observer: Observer | None,
         checkpoint: Checkpoint | None,
     ) -> Learner:
@@ -264,7 +280,8 @@ class Learner:
         images = self.prepare(unlabelled).without_labels()
         mixed_in = None if labelled is None else self.prepare(labelled)
         novel = check_novel(novel, len(images))
-        learned = self._stage(self.config, observer, checkpoint).discover(before, images, novel, mixed_in)
+        stage = self._stage(self.config, observer, checkpoint)
+        learned = stage.discover(before, images, novel, mixed_in, only_new=only_new)
         return self._keep(learned, learned.model)
 
     def outputs(self, images: Images, network: Network | None = None, *, features: bool = False) -> Outputs:
@@ -272,9 +289,11 @@ class Learner:
 
         Several processes share the images out, and all get the whole.
         """
-        readout = build_readout(self.network if network is None else network)
         prepared = self.prepare(images)
-        model = self._model if self._model is not None and network in (None, self._model.network) else None
+        if network is None or (self._model is not None and network is self._model.network):
+            model, readout = self.model, self.model.readout
+        else:
+            model, readout = None, network.design.readout.read(network)
         outputs = Inference(self.config, self.runtime).outputs(prepared, readout, features=features)
         loaded = self._loaded is not None and self._loaded[0] is readout.network
         check_scores(outputs.scores, f" in {self._loaded[1]}" if self._loaded is not None and loaded else "")
@@ -286,6 +305,10 @@ class Learner:
             scores=model.classes.scores(outputs.scores),
             side_by_side=None if beside is None else model.classes.scores(beside),
         )
+
+    def unlikeness(self, images: Images) -> NDArray[np.float32]:
+        """``(N,)``: how unlike every known class an image is; the larger, the more."""
+        return Inference(self.config, self.runtime).unlikeness(self.prepare(images), self.model.readout)
 
     def predict_proba(self, images: Images) -> NDArray[np.float64]:
         """Class probabilities ``(N, C)``; columns follow the class ids."""

@@ -155,12 +155,8 @@ class SeveralProcesses(Processes):
         return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
 
     def gather_tally(self, tally: Tally) -> Tally:
-        """Three tensors from each."""
-        columns = (tally.count, tally.mean, tally.squares)
-        whole = Tally(tally.mean.shape[0], tally.mean.shape[1], tally.mean.device)
-        for count, mean, squares in zip(*(_all_gathered(column, self.count) for column in columns), strict=True):
-            whole.merge(count, mean, squares)
-        return whole
+        """A few tensors from each."""
+        return tally.joined(lambda part: _all_gathered(part, self.count))
 
 
 def _leave() -> None:

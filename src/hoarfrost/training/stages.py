@@ -21,13 +21,16 @@ from hoarfrost.config import Config, Schedule
 from hoarfrost.data.augment import Augment
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Samples
+from hoarfrost.errors import InputError
 from hoarfrost.losses.terms import Term
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network, grow, set_nearest, to_channels_last
+from hoarfrost.models.readout import ClassMeans
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.seeding import derive, seeded
 from hoarfrost.training.averaging import average_of
+from hoarfrost.training.calibration import calibrated
 from hoarfrost.training.forecast import warn_of_too_much
 from hoarfrost.training.inference import Inference
 from hoarfrost.training.loop import Checkpoint, diverged, train
@@ -44,6 +47,9 @@ from hoarfrost.training.observers import Observer
 from hoarfrost.training.runtime import Runtime
 from hoarfrost.training.start import start_from_clusters
 
+SURE = 0.5
+"""the least probability of a new class for an image to be given to it, where images may be of none"""
+
 
 @dataclass(frozen=True)
 class Learned:
@@ -52,6 +58,8 @@ class Learned:
     model: Model
     trained: dict[str, Any]
     """how it was computed: batch size, steps of the optimiser, precision, versions"""
+    assigned: NDArray[np.int64] | None = None
+    """(N,) in a discovery: the class that each image was given to, an old one or a new one, or -1 for none"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +70,10 @@ class Stage:
     runtime: Runtime
     observer: Observer
     checkpoint: Checkpoint | None
+
+    @property
+    def _inference(self) -> Inference:
+        return Inference(self.config, self.runtime)
 
     def fit(self, network: Network, labelled: ImageSet) -> Learned:
         """Trains a new network on labelled images of all its classes, and remembers the statistics of each."""
@@ -78,29 +90,46 @@ class Stage:
         network.heads.clear()
         statistics = self._statistics(network, samples, labelled.labels, network.classes, "fit")
         classes = ClassTable.of_steps(labelled.class_names, (network.labelled_classes, *network.novel_per_step))
-        return Learned(Model(config, network.eval(), statistics, classes), trained)
+        calibration = calibrated(self._inference, network, samples, labelled.labels, statistics)
+        return Learned(Model(config, network.eval(), statistics, classes, calibration=calibration), trained)
 
-    def discover(self, before: Model, images: ImageSet, novel: int, labelled: ImageSet | None = None) -> Learned:
-        """Finds ``novel`` new classes in unlabelled images; a reference sees ``labelled`` ones of stage one again."""
+    def discover(
+        self, before: Model, images: ImageSet, novel: int, labelled: ImageSet | None = None, *, only_new: bool = True
+    ) -> Learned:
+        """Finds ``novel`` new classes in unlabelled images; a reference sees ``labelled`` ones of stage one again.
+
+        Without ``only_new`` images that look like a known class are given to it, and the others alone are learned from.
+        """
         method, teacher = self.config.method, before.network.requires_grad_(False)
         step = teacher.steps + 1
         with seeded(self.config.seed, "grow", step):
             student = to_channels_last(grow(teacher, novel), self.runtime.device)
         unmoved = student if method.decides == "trained" else copy.deepcopy(student)
+        assigned = np.full(len(images), -1) if only_new else self._assign_known(before, images)
+        unknown = np.flatnonzero(assigned < 0)
+        if not only_new:
+            images = self._enough(images.take(unknown), len(images), novel)
         still = () if method.moving_statistics else method.frozen
         of = partial(self._samples, student, frozen=still, terms=method.active, usual=self.config.discover_augment)
         samples, again = of(images), None if labelled is None else of(labelled)
         trained = self._train_student(student, before, samples, again)
-        assigned = self._assign(student, samples)
+        found_in = self._assign_new(student, samples, least=0.0 if only_new else SURE)
+        assigned[unknown] = found_in
         network = {"trained": student, "unmoved": unmoved}.get(method.decides) or average_of(unmoved, student)
         if network is not student:
             network.novel[-1] = student.novel[-1]
-        found = self._statistics(network, samples, assigned - teacher.classes, novel, "discover")
+        found = self._statistics(network, samples, found_in - teacher.classes, novel, "discover")
         statistics = before.statistics.extended(found)
-        if method.design.readout == "means":
+        if method.design.readout == ClassMeans():
             set_nearest(network.joint, statistics.mean, statistics.count > 0)
+        calibration = before.calibration
+        if method.design.readout.by_likelihood:
+            of_new = calibrated(self._inference, network, samples, found_in, found, before.statistics)
+            known_images, new_images = int(before.statistics.count.sum()), int(found.count.sum())
+            calibration = calibration.with_more(of_new.temperature, images=known_images, more=new_images)
         classes = before.classes.with_discovered(novel)
-        return Learned(Model(self.config, network.eval(), statistics, classes, before.decided), trained)
+        model = Model(self.config, network.eval(), statistics, classes, before.decided, calibration)
+        return Learned(model, trained, assigned)
 
     def _samples(
         self, network: Network, images: ImageSet, *, frozen: Sequence[str], terms: Sequence[Term], usual: Augment
@@ -112,7 +141,7 @@ class Stage:
         views = views_of([term for term in terms if term.weight])
         changed = any(type(view.augment or usual) is not Augment for view in views)
         moves = network.backbone.chosen(frozen).keys() != network.backbone.parts.keys() or len(network.branches) > 0
-        return images if changed or moves else Inference(self.config, self.runtime).computed_once(images, network)
+        return images if changed or moves else self._inference.computed_once(images, network)
 
     def _train_student(
         self, student: Network, before: Model, images: Samples, labelled: Samples | None
@@ -141,7 +170,7 @@ class Stage:
 
     def _start(self, student: Network, teacher: Network, images: Samples) -> Tensor:
         """Lets the newest novel head begin with clusters of the teacher's features; gives their probabilities."""
-        features = Inference(self.config, self.runtime).features(images, teacher)
+        features = self._inference.features(images, teacher)
         seed = derive(self.config.seed, "k-means", student.steps)
         return start_from_clusters(student, features, seed, self.runtime.processes)
 
@@ -154,7 +183,7 @@ class Stage:
         self, student: Network, before: Model, images: Samples, clusters: Tensor | None, labelled: int
     ) -> Objective:
         """What a discovery minimises; so many ``labelled`` images are mixed in."""
-        inference = Inference(self.config, self.runtime)
+        inference = self._inference
         with seeded(self.config.seed, "memory", student.steps):
             return discovery_objective(
                 student,
@@ -170,16 +199,39 @@ class Stage:
                 gather=self.runtime.processes.gather,
             )
 
-    def _assign(self, student: Network, images: Samples) -> NDArray[np.int64]:
-        """``(N,)``: the class id that each image is given to, of those that the newest novel head knows."""
-        logits = Inference(self.config, self.runtime).novel_logits(images, student)
+    def _assign_known(self, before: Model, images: ImageSet) -> NDArray[np.int64]:
+        """``(N,)``: the class id that an image is given to which looks like a known class; -1 for the others."""
+        threshold = before.calibration.threshold
+        if threshold is None:
+            raise InputError("this model does not say when an image looks like a known class: fit it again for that")
+        like = self._inference.unlikeness(images, before.readout) < threshold
+        columns = self._inference.outputs(images, before.readout).predicted
+        # What looks like a class that was rejected looks like none.
+        return np.where(like, before.classes.stands_for[columns], -1)
+
+    def _enough(self, images: ImageSet, whole: int, novel: int) -> ImageSet:
+        """The images that look like no known class, if they can be learned from."""
+        if len(images) < max(novel, 2):
+            raise InputError(
+                f"{len(images)} of {whole} images look like no known class, too few for {novel} new ones: give more"
+                " images, or say that all of them are new (only_new=True)"
+            )
+        return images
+
+    def _assign_new(self, student: Network, images: Samples, least: float) -> NDArray[np.int64]:
+        """``(N,)``: the class id that each image is given to, of those that the newest novel head knows.
+
+        It is -1 where the highest of its probabilities is below ``least``.
+        """
+        logits = self._inference.novel_logits(images, student)
+        sure = (logits.softmax(dim=1).amax(dim=1) >= least).cpu().numpy()
         clusters: NDArray[np.int64] = logits.argmax(dim=1).cpu().numpy()
-        return clusters + student.classes - student.novel_per_step[-1]
+        return np.where(sure, clusters + student.classes - student.novel_per_step[-1], -1)
 
     def _statistics(
         self, network: Network, images: Samples, labels: NDArray[np.int64], classes: int, key: str
     ) -> ClassStatistics:
-        statistics = Inference(self.config, self.runtime).statistics(images, network, labels, classes)
+        statistics = self._inference.statistics(images, network, labels, classes)
         if not (statistics.mean.isfinite().all() and statistics.variance.isfinite().all()):
             raise diverged(getattr(self.config, key), key)
         return statistics
@@ -204,7 +256,7 @@ class Stage:
             images,
             views=views,
             batch_size=batch_size,
-            normaliser=Inference(self.config, runtime).normaliser,
+            normaliser=self._inference.normaliser,
             device=runtime.device,
             share=runtime.processes.share(batch_size),
             mixed_in=mixed_in,

@@ -1,0 +1,88 @@
+"""A Gaussian for each class: how likely features are in each, and how far they lie from its mean.
+
+The covariance of a class is drawn towards the mean of all: (1 - s) Sigma_c + s mean(Sigma) + r v 1, where s is how far,
+v is the mean variance of a feature and r a small ridge. So a class with fewer images than features has one too.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from hoarfrost.errors import InputError
+from hoarfrost.models.statistics import ClassStatistics
+
+AT_ONCE = 2**25
+"""numbers that are computed at once, so that memory does not grow with the number of classes"""
+
+
+class ClassGaussians:
+    """C Gaussians of D features, on a device; ``statistics`` are of the features that they are asked about."""
+
+    def __init__(
+        self, statistics: ClassStatistics, *, shrink: float, ridge: float, diagonal: bool, device: torch.device
+    ) -> None:
+        self.mean = statistics.mean.to(device)
+        self.seen = (statistics.count > 0).to(device)
+        seen = statistics.count > 0
+        if not seen.any():
+            raise InputError("no class has images of which a Gaussian could be made: give each class some")
+        if diagonal:
+            variance = statistics.variance.to(device).double()
+            between = variance[self.seen].mean(dim=0)
+            variance = (1 - shrink) * variance + shrink * between + ridge * _above_zero(between)
+            self.whitening = variance.rsqrt().float()
+            self.log_determinant = variance.log().sum(dim=1).float()
+        else:
+            self._decompose(statistics, shrink, ridge)
+
+    def _decompose(self, statistics: ClassStatistics, shrink: float, ridge: float) -> None:
+        """Sets what makes features white: ``(C, D, D)``, or ``(1, D, D)`` where the classes share one."""
+        device, features = self.mean.device, self.mean.shape[1]
+        at_once = max(1, AT_ONCE // features**2)
+        shared = statistics.root is not None and statistics.root.ndim == 2
+        parts = [slice(None)] if shared else [slice(k, k + at_once) for k in range(0, len(self.mean), at_once)]
+        if shared:
+            between = statistics.covariances(device=device)[0]
+        else:
+            total = sum(statistics.covariances(part, device)[self.seen[part]].sum(dim=0) for part in parts)
+            between = torch.as_tensor(total) / self.seen.sum()
+        mean_variance = _above_zero(between.diagonal())
+        one = torch.eye(features, dtype=torch.float64, device=device)
+        whitening, determinants = [], []
+        for part in parts:
+            drawn = (1 - shrink) * statistics.covariances(part, device) + shrink * between
+            factor, failed = torch.linalg.cholesky_ex(drawn + ridge * mean_variance * one)
+            if failed.any():
+                raise InputError("the class statistics hold no covariances: restore the model, or fit it again")
+            whitening.append(torch.linalg.solve_triangular(factor, one.expand_as(factor), upper=False).float())
+            determinants.append(2 * factor.diagonal(dim1=1, dim2=2).log().sum(dim=1).float())
+        self.whitening, self.log_determinant = torch.cat(whitening), torch.cat(determinants)
+
+    def distances(self, features: Tensor, classes: slice = slice(None)) -> Tensor:
+        """``(B, c)`` squared Mahalanobis distances of features ``(B, D)`` from some classes; inf without images."""
+        mean, seen, whitening = self.mean[classes], self.seen[classes], self.whitening
+        shared = len(whitening) == 1
+        whitening = whitening if shared else whitening[classes]
+        at_once = max(1, AT_ONCE // max(features.numel(), 1))
+        found = []
+        for start in range(0, len(mean), at_once):
+            part = slice(start, start + at_once)
+            apart = features - mean[part, None]
+            weights = whitening if shared else whitening[part]
+            white = apart * weights[:, None] if weights.ndim == 2 else apart @ weights.mT
+            found.append(white.square().sum(dim=2))
+        return torch.cat(found).T.masked_fill(~seen, math.inf)
+
+    def log_likelihoods(self, features: Tensor, classes: slice = slice(None)) -> Tensor:
+        """``(B, c)`` of features ``(B, D)``; -inf for a class without images."""
+        determinant = self.log_determinant if len(self.log_determinant) == 1 else self.log_determinant[classes]
+        constant = self.mean.shape[1] * math.log(2 * math.pi)
+        return -0.5 * (self.distances(features, classes) + determinant + constant)
+
+
+def _above_zero(variances: Tensor) -> Tensor:
+    """Their mean; a small number where nothing varies."""
+    return variances.mean().clamp(min=1e-12)

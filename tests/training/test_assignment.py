@@ -1,0 +1,218 @@
+"""Calibration, and which class each unlabelled image is given to, on the digits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+from sklearn.metrics import roc_auc_score
+
+from hoarfrost import Learner, metrics
+from hoarfrost.data.datasets import load_dataset
+from hoarfrost.data.images import ImageSet
+from hoarfrost.errors import InputError
+from hoarfrost.methods import FROST
+from hoarfrost.models.network import Design
+from hoarfrost.models.readout import Calibration, Gaussians
+from hoarfrost.models.statistics import ClassStatistics
+from hoarfrost.training.calibration import fitted_temperature
+from hoarfrost.training.inference import Inference
+
+from .two_gaussians import images as noise
+
+OLD = 5
+METHOD = replace(FROST, design=Design(readout=Gaussians()), decides="unmoved")
+
+
+def of_classes(images: ImageSet, classes: range) -> ImageSet:
+    assert images.labels is not None
+    return images.take(np.flatnonzero(np.isin(images.labels, classes)))
+
+
+@pytest.fixture(scope="module")
+def images() -> tuple[ImageSet, ImageSet]:
+    return load_dataset("digits", None)
+
+
+@pytest.fixture(scope="module")
+def fitted(images: tuple[ImageSet, ImageSet], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of the digits 0 to 4."""
+    old = of_classes(images[0], range(OLD))
+    old = replace(old, class_names=old.class_names[:OLD])
+    learner = Learner(METHOD, recipe="digits", device="cpu", settings={"fit.epochs": 5, "discover.epochs": 3})
+    learner.fit(old)
+    folder = tmp_path_factory.mktemp("fitted") / "model"
+    learner.save(folder)
+    return folder
+
+
+def calibration_error(probabilities: NDArray[np.float64], true: NDArray[np.int64], bins: int = 15) -> float:
+    """The expected calibration error: how far confidence and accuracy lie apart, a bin of confidence at a time."""
+    sure, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == true
+    bin_of = np.minimum((sure * bins).astype(int), bins - 1)
+    error = 0.0
+    for number in range(bins):
+        here = bin_of == number
+        if here.any():
+            error += float(here.mean() * abs(sure[here].mean() - right[here].mean()))
+    return error
+
+
+def test_the_temperature_is_that_of_a_fine_grid() -> None:
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(4000, 5)) * 2
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    true = np.array([generator.choice(5, p=row) for row in probabilities])
+    found = fitted_temperature((7 * logits).astype(np.float32), true)
+
+    def loss(temperature: float) -> float:
+        scaled = 7 * logits / temperature
+        total = np.log(np.exp(scaled).sum(axis=1))
+        own = scaled[np.arange(4000), true]
+        others = (scaled.sum(axis=1) - own) / 4
+        doubt = 1 / 4002
+        return float((total - (1 - doubt) * own - doubt * others).mean())
+
+    grid = np.linspace(5, 9, 401)
+    assert found == pytest.approx(grid[np.argmin([loss(temperature) for temperature in grid])], abs=0.02)
+    assert found == pytest.approx(7, rel=0.05), "which is the one that the scores were made with"
+    assert found == fitted_temperature((7 * logits).astype(np.float32), true)
+
+
+def test_classes_without_images_have_no_part_in_the_temperature() -> None:
+    scores = np.array([[3.0, 0.0, -np.inf], [0.0, 3.0, -np.inf], [1.0, 0.0, -np.inf]], dtype=np.float32)
+    true = np.array([0, 1, 1])
+    assert fitted_temperature(scores, true) == pytest.approx(fitted_temperature(scores[:, :2], true), rel=1e-3)
+    assert fitted_temperature(scores, np.array([2, 2, 2])) == 1
+
+
+def test_after_a_discovery_it_lies_between_both() -> None:
+    after = Calibration(4.0, 7.0).with_more(9.0, images=100, more=100)
+    assert after.temperature == pytest.approx(6.0)
+    assert after.threshold == 7
+    assert Calibration(4.0).with_more(9.0, images=100, more=0).temperature == pytest.approx(4.0)
+
+
+def test_probabilities_of_held_out_digits_are_calibrated(fitted: Path, images: tuple[ImageSet, ImageSet]) -> None:
+    learner, test = Learner.load(fitted, "cpu"), of_classes(images[1], range(OLD))
+    assert test.labels is not None
+    error = calibration_error(learner.predict_proba(test), test.labels)
+    assert error < 0.03
+    assert learner.model.calibration.temperature > 1, "likelihoods of Gaussians are too sure of themselves"
+
+
+def test_digits_of_unseen_classes_are_more_unlike_than_seen_ones(
+    fitted: Path, images: tuple[ImageSet, ImageSet]
+) -> None:
+    learner = Learner.load(fitted, "cpu")
+    seen, unseen = (of_classes(images[1], part) for part in (range(OLD), range(OLD, 10)))
+    unlikeness = np.concatenate([learner.unlikeness(seen), learner.unlikeness(unseen)])
+    assert roc_auc_score(np.arange(len(unlikeness)) >= len(seen), unlikeness) > 0.9
+    threshold = learner.model.calibration.threshold
+    assert threshold is not None
+    assert 0.85 < (learner.unlikeness(seen) < threshold).mean() <= 1
+
+
+def test_a_mixed_folder_is_sorted(fitted: Path, images: tuple[ImageSet, ImageSet], tmp_path: Path) -> None:
+    learner, (train, test) = Learner.load(fitted, "cpu"), images
+    new = of_classes(train, range(OLD, 10))
+    assert test.labels is not None
+    assert new.labels is not None
+    mixed = ImageSet(np.concatenate([test.pixels(slice(None)), new.pixels(slice(None))]))
+    true = np.concatenate([test.labels, new.labels])
+    before = learner.model.statistics
+    learner.discover(mixed, 7, only_new=False)
+    assigned = learner.assigned
+    assert assigned is not None
+    assert assigned.shape == true.shape
+    assert assigned.dtype == np.int64
+    assert assigned.min() >= -1
+    assert assigned.max() < OLD + 7
+    is_old = true < OLD
+    assert ((assigned >= 0) & (assigned < OLD))[is_old].mean() > 0.85, "most old ones are given to an old class"
+    assert (assigned == true)[is_old].mean() > 0.85, "and to their own"
+    assert ((assigned >= 0) & (assigned < OLD))[~is_old].mean() < 0.35
+
+    statistics = learner.model.statistics
+    assert torch.equal(statistics.mean[:OLD], before.mean)
+    assert torch.equal(statistics.count[:OLD], before.count), "what is known of old classes stays"
+    assert statistics.count[OLD:].tolist() == np.bincount(assigned[assigned >= OLD] - OLD, minlength=7).tolist()
+    features = learner.outputs(mixed, features=True).features
+    assert features is not None
+    chosen = assigned >= OLD
+    expected = ClassStatistics.of(torch.from_numpy(features[chosen]), torch.from_numpy(assigned[chosen] - OLD), 7)
+    torch.testing.assert_close(statistics.mean[OLD:], expected.mean, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(statistics.variance[OLD:], expected.variance, rtol=1e-3, atol=1e-5)
+
+    # Scores go by it: 7 clusters, 5 classes.
+    found = assigned >= OLD
+    matching = metrics.match_unequal(
+        assigned[found & ~is_old] - OLD, true[found & ~is_old] - OLD, clusters=7, classes=10 - OLD
+    )
+    assert len(set(matching.tolist())) == 5
+    given = np.where(assigned < 0, OLD + 7, assigned)  # an image of none is never right
+    scores = metrics.unequal_scores(given, true, OLD, matching)
+    assert scores.old > 85
+    assert scores.new > 20
+    learner.save(tmp_path / "model")
+    assert (Learner.load(tmp_path / "model", "cpu").predict(mixed) == learner.predict(mixed)).all()
+
+
+def test_every_image_is_new_unless_it_is_said(fitted: Path, images: tuple[ImageSet, ImageSet]) -> None:
+    learner = Learner.load(fitted, "cpu")
+    learner.discover(of_classes(images[1], range(3)), 2)
+    assert learner.assigned is not None
+    assert set(learner.assigned.tolist()) <= {OLD, OLD + 1}
+
+
+def test_a_folder_of_old_images_has_nothing_to_discover(fitted: Path, images: tuple[ImageSet, ImageSet]) -> None:
+    learner = Learner.load(fitted, "cpu")
+    old = of_classes(images[0], range(OLD)).take(slice(None, None, 40))
+    with pytest.raises(InputError, match=r"of \d+ images look like no known class, too few for 9 new ones"):
+        learner.discover(old, 9, only_new=False)
+    assert learner.novel_per_step == ()
+
+
+def test_a_class_that_was_rejected_is_none(fitted: Path, images: tuple[ImageSet, ImageSet]) -> None:
+    learner, new = Learner.load(fitted, "cpu"), of_classes(images[0], range(OLD, 10))
+    learner.discover(new, 2)
+    kept = {name: (learner.predict(new) == OLD + number).sum() for number, name in enumerate(("new-1", "new-2"))}
+    assert min(kept.values()) > 20
+    learner.merge("new-1", "0").reject("new-2")
+    learner.discover(new, 2, only_new=False)
+    assert learner.assigned is not None
+    assert (learner.assigned == 0).any(), "what was merged is given to the other"
+    assert not np.isin(learner.assigned, (OLD, OLD + 1)).any(), "and what was rejected to none"
+
+
+def test_two_processes_do_the_same_as_one(tmp_path: Path) -> None:
+    learner = Learner(METHOD, device="cpu", settings={"fit.epochs": 2, "discover.epochs": 1, "fit.batch_size": 16})
+    learner.fit(noise(46, seed=0), [f"class-{n % 3}" for n in range(46)])
+    learner.save(tmp_path / "model")
+    script = Path(__file__).with_name("two_gaussians.py")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run([*torchrun, str(script), str(tmp_path)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    first, second = (load_file(tmp_path / f"rank-{rank}.safetensors") for rank in (0, 1))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+
+    learner = Learner.load(tmp_path / "model", "cpu")
+    some = ImageSet(noise(37, seed=1))
+    labels = np.arange(37) % 4 - 1
+    inference = Inference(learner.config, learner.runtime)
+    alone = inference.statistics(some, learner.network, labels, 3)
+    together = ClassStatistics.from_tensors({name[6:]: t for name, t in first.items() if name.startswith("tally_")})
+    torch.testing.assert_close(together.covariances(), alone.covariances(), rtol=1e-2, atol=1e-6)
+    torch.testing.assert_close(together.mean, alone.mean)
+    np.testing.assert_allclose(first["probabilities"], learner.predict_proba(some), rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(first["unlikeness"], learner.unlikeness(some), rtol=1e-3)
+    loaded = Learner.load(tmp_path / "discovered", "cpu")
+    np.testing.assert_allclose(first["after"], loaded.predict_proba(some), rtol=1e-3, atol=1e-6)
