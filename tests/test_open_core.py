@@ -22,6 +22,7 @@ from hoarfrost.losses.memory import Memory, Queue
 from hoarfrost.losses.terms import CrossEntropy, Term
 from hoarfrost.methods import FROST, METHODS
 from hoarfrost.models.network import Design, Network
+from hoarfrost.models.readout import ClassMeans
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Scenario, build_scenario
 from hoarfrost.settings import from_json, override, to_json
@@ -148,7 +149,7 @@ class TestTheNetworkThatDecides:
     CLUSTERS = replace(
         FROST,
         terms=tuple(term for term in FROST.terms if "joint" not in term.trains),
-        design=Design(readout="means"),
+        design=Design(readout=ClassMeans()),
     )
 
     def discovered(self, three_steps: Scenario, method: Method) -> list[dict[str, Tensor]]:
