@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import pytest
 import torch
@@ -11,8 +10,7 @@ from torch import Tensor
 
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Centres, Design, Network, grow, set_nearest
-
-Readout = Literal["joint", "logits", "probabilities", "means"]
+from hoarfrost.models.readout import ClassMeans, HeadLogits, HeadProbabilities, ReadoutKind
 
 
 def network_of(design: Design, *sizes: int) -> Network:
@@ -32,25 +30,26 @@ def softmaxed(row: list[float]) -> list[float]:
     return [math.exp(value) / total for value in row]
 
 
-@pytest.mark.parametrize("readout", ["joint", "logits", "probabilities", "means"])
-def test_what_decides_is_put_together_from_the_heads(readout: Readout) -> None:
+@pytest.mark.parametrize("readout", [ReadoutKind(), HeadLogits(), HeadProbabilities(), ClassMeans()])
+def test_what_decides_is_put_together_from_the_heads(readout: ReadoutKind) -> None:
     network = network_of(Design(readout=readout), 3, 2)
     features = network(images())
     joint = network.joint(features).tolist()
     novel = [head(features).tolist() for head in network.novel]
-    for index, found in enumerate(network.decide(features).tolist()):
+    for index, found in enumerate(network.design.readout.read(network).scores(features).tolist()):
         parts = [joint[index][:4], novel[0][index], novel[1][index]]
-        if readout == "probabilities":
+        if readout.kind == "probabilities":
             parts[1:] = [softmaxed(part) for part in parts[1:]]
-        expected = joint[index] if readout in ("joint", "means") else [value for part in parts for value in part]
+        expected = joint[index] if readout.kind in ("joint", "means") else [value for part in parts for value in part]
         assert found == pytest.approx(expected, abs=1e-5)
-    assert Design(readout=readout).concatenates == (readout in ("logits", "probabilities"))
+    assert readout.concatenates == (readout.kind in ("logits", "probabilities"))
 
 
-def test_calibrated_heads_have_one_scale() -> None:
-    network = network_of(Design(readout="logits"), 3, 2)
+def test_heads_side_by_side_have_one_scale() -> None:
+    network = network_of(Design(readout=HeadLogits()), 3, 2)
     features = network(images())
-    found = network.calibrated(features)
+    found = network.design.readout.read(network).side_by_side(features)
+    assert found is not None
     heads = [network.joint(features)[:, :4], *(head(features) for head in network.novel)]
     for row, *parts in zip(found.tolist(), *(head.tolist() for head in heads), strict=True):
         assert row == pytest.approx([value for part in parts for value in softmaxed(part)], abs=1e-5)
@@ -75,7 +74,7 @@ def test_the_probabilities_of_centres_are_students_t_of_the_distances() -> None:
 
 
 def test_a_residual_branch_stands_beside_the_last_stage() -> None:
-    network = network_of(Design(novel="centres", residual=True, readout="probabilities"), 3, 2)
+    network = network_of(Design(novel="centres", residual=True, readout=HeadProbabilities()), 3, 2)
     size, shared = network.backbone.width, network.backbone.trunk(images())
     features = network(images())
     assert features.shape == (5, 3 * size) == (5, network.width)
@@ -108,7 +107,7 @@ def test_a_head_of_means_chooses_the_nearest_and_never_an_unseen_one() -> None:
 
 
 def test_the_lengths_of_weights_are_those_of_what_decides() -> None:
-    joint, beside = network_of(Design(), 3), network_of(Design(readout="logits"), 3)
+    joint, beside = network_of(Design(), 3), network_of(Design(readout=HeadLogits()), 3)
     assert torch.equal(joint.weight_norms(), joint.joint.weight.detach().norm(dim=1))
     rows = torch.cat([beside.joint.weight[:4], beside.novel[0].weight])  # type: ignore[list-item]
     torch.testing.assert_close(beside.weight_norms(), rows.detach().norm(dim=1))

@@ -28,7 +28,7 @@ from hoarfrost.training.inference import Inference
 from .two_gaussians import images as noise
 
 OLD = 5
-METHOD = replace(FROST, design=Design(readout=Gaussians()), decides="unmoved")
+METHOD = replace(FROST, design=Design(readout=Gaussians()), decides="unmoved", start="k-means")
 
 
 def of_classes(images: ImageSet, classes: range) -> ImageSet:
@@ -136,9 +136,9 @@ def test_a_mixed_folder_is_sorted(fitted: Path, images: tuple[ImageSet, ImageSet
     assert assigned.min() >= -1
     assert assigned.max() < OLD + 7
     is_old = true < OLD
-    assert ((assigned >= 0) & (assigned < OLD))[is_old].mean() > 0.85, "most old ones are given to an old class"
-    assert (assigned == true)[is_old].mean() > 0.85, "and to their own"
-    assert ((assigned >= 0) & (assigned < OLD))[~is_old].mean() < 0.35
+    assert ((assigned >= 0) & (assigned < OLD))[is_old].mean() > 0.9, "most old ones are given to an old class"
+    assert (assigned == true)[is_old].mean() > 0.9, "and to their own"
+    assert ((assigned >= 0) & (assigned < OLD))[~is_old].mean() < 0.25
 
     statistics = learner.model.statistics
     assert torch.equal(statistics.mean[:OLD], before.mean)
@@ -159,8 +159,8 @@ def test_a_mixed_folder_is_sorted(fitted: Path, images: tuple[ImageSet, ImageSet
     assert len(set(matching.tolist())) == 5
     given = np.where(assigned < 0, OLD + 7, assigned)  # an image of none is never right
     scores = metrics.unequal_scores(given, true, OLD, matching)
-    assert scores.old > 85
-    assert scores.new > 20
+    assert scores.old > 90
+    assert scores.new > 25
     learner.save(tmp_path / "model")
     assert (Learner.load(tmp_path / "model", "cpu").predict(mixed) == learner.predict(mixed)).all()
 
