@@ -85,7 +85,9 @@ def test_a_residual_branch_stands_beside_the_last_stage() -> None:
     torch.testing.assert_close(network.novel_logits(features, 0), network.novel[0](basic + branches[0]))
     torch.testing.assert_close(network.novel_logits(features, 1), network.novel[1](basic + branches[0] + branches[1]))
     torch.testing.assert_close(network.auxiliary_logits(features), network.auxiliary[1](branches[1]))
-    assert network.weight_norms().shape == (9,)
+    norms = network.weight_norms()
+    assert norms is not None
+    assert norms.shape == (9,)
 
 
 def test_a_new_branch_is_no_copy_of_the_old_stage() -> None:
@@ -108,6 +110,6 @@ def test_a_head_of_means_chooses_the_nearest_and_never_an_unseen_one() -> None:
 
 def test_the_lengths_of_weights_are_those_of_what_decides() -> None:
     joint, beside = network_of(Design(), 3), network_of(Design(readout=HeadLogits()), 3)
-    assert torch.equal(joint.weight_norms(), joint.joint.weight.detach().norm(dim=1))
+    torch.testing.assert_close(joint.weight_norms(), joint.joint.weight.detach().norm(dim=1), rtol=0, atol=0)
     rows = torch.cat([beside.joint.weight[:4], beside.novel[0].weight])  # type: ignore[list-item]
     torch.testing.assert_close(beside.weight_norms(), rows.detach().norm(dim=1))
