@@ -192,7 +192,7 @@ def test_methods_of_other_designs_share_a_stage_one_and_are_scored_alike(
     assert scores(shared) == scores(run(config, *digits, out=tmp_path / "own", device="cpu"))
     for step in shared["steps"]:
         assert (step["calibrated"] is not None) == (name in CONCATENATING)
-        assert (step["joint_and_novel"] is not None) == (method.design.readout == "joint")
+        assert (step["joint_and_novel"] is not None) == (method.design.readout.kind == "joint")
         assert len(step["new_by_step_novel"]) == step["index"]
     assert_kept_arrays(shared, digits, tmp_path / "shared" / "model")
     assert (tmp_path / "shared" / "report.html").exists()

@@ -121,7 +121,7 @@ def test_earlier_novel_heads_stay_bit_for_bit_and_branches_go_on(learned: Learne
 
 
 def test_a_head_without_a_loss_does_not_decay(learned: Learned) -> None:
-    if learned.method.supervised or learned.method.design.readout == "means":
+    if learned.method.supervised or learned.method.design.readout.kind == "means":
         pytest.skip("all of it is made anew in each step")
     heads: set[str] = {head for term in learned.method.active for head in term.trains}
     if learned.method.design.novel == "joint" and "novel" in heads:

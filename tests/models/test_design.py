@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import pytest
 import torch
@@ -13,8 +12,6 @@ from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Centres, Design, Network, grow, set_nearest
 from hoarfrost.models.readout import ClassMeans, HeadLogits, HeadProbabilities, ReadoutKind
 from hoarfrost.models.resnet import ResNet
-
-Readout = Literal["joint", "logits", "probabilities", "means"]
 
 
 def network_of(design: Design, *sizes: int) -> Network:
@@ -34,19 +31,19 @@ def softmaxed(row: list[float]) -> list[float]:
     return [math.exp(value) / total for value in row]
 
 
-@pytest.mark.parametrize("kind", [ReadoutKind(), HeadLogits(), HeadProbabilities(), ClassMeans()])
-def test_what_decides_is_put_together_from_the_heads(kind: ReadoutKind) -> None:
-    network, readout = network_of(Design(readout=kind), 3, 2), kind.kind
+@pytest.mark.parametrize("readout", [ReadoutKind(), HeadLogits(), HeadProbabilities(), ClassMeans()])
+def test_what_decides_is_put_together_from_the_heads(readout: ReadoutKind) -> None:
+    network = network_of(Design(readout=readout), 3, 2)
     features = network(images())
     joint = network.joint(features).tolist()
     novel = [head(features).tolist() for head in network.novel]
     for index, found in enumerate(network.design.readout.read(network).scores(features).tolist()):
         parts = [joint[index][:4], novel[0][index], novel[1][index]]
-        if readout == "probabilities":
+        if readout.kind == "probabilities":
             parts[1:] = [softmaxed(part) for part in parts[1:]]
-        expected = joint[index] if readout in ("joint", "means") else [value for part in parts for value in part]
+        expected = joint[index] if readout.kind in ("joint", "means") else [value for part in parts for value in part]
         assert found == pytest.approx(expected, abs=1e-5)
-    assert kind.concatenates == (readout in ("logits", "probabilities"))
+    assert readout.concatenates == (readout.kind in ("logits", "probabilities"))
 
 
 def test_heads_side_by_side_have_one_scale() -> None:
@@ -90,7 +87,9 @@ def test_a_residual_branch_stands_beside_the_last_stage() -> None:
     torch.testing.assert_close(network.novel_logits(features, 0), network.novel[0](basic + branches[0]))
     torch.testing.assert_close(network.novel_logits(features, 1), network.novel[1](basic + branches[0] + branches[1]))
     torch.testing.assert_close(network.auxiliary_logits(features), network.auxiliary[1](branches[1]))
-    assert network.weight_norms().shape == (9,)
+    norms = network.weight_norms()
+    assert norms is not None
+    assert norms.shape == (9,)
 
 
 def test_a_new_branch_is_no_copy_of_the_old_stage() -> None:
@@ -114,6 +113,6 @@ def test_a_head_of_means_chooses_the_nearest_and_never_an_unseen_one() -> None:
 
 def test_the_lengths_of_weights_are_those_of_what_decides() -> None:
     joint, beside = network_of(Design(), 3), network_of(Design(readout=HeadLogits()), 3)
-    assert torch.equal(joint.weight_norms(), joint.joint.weight.detach().norm(dim=1))
+    torch.testing.assert_close(joint.weight_norms(), joint.joint.weight.detach().norm(dim=1), rtol=0, atol=0)
     rows = torch.cat([beside.joint.weight[:4], beside.novel[0].weight])  # type: ignore[list-item]
     torch.testing.assert_close(beside.weight_norms(), rows.detach().norm(dim=1))

@@ -134,8 +134,8 @@ def test_scores_are_the_log_likelihoods_of_scipy(
     statistics = ClassStatistics.of(features, labels, CLASSES, KEPT.get(kind))
     ridge = 0.01
     gaussians = ClassGaussians(statistics, shrink=shrink, ridge=ridge, diagonal=kind == "diagonal", device=CPU)
-    covariances = torch.diag_embed(statistics.variance.double()) if kind == "diagonal" else statistics.covariances()
-    covariances = covariances.expand(CLASSES, -1, -1).numpy()
+    own = torch.diag_embed(statistics.variance.double()) if kind == "diagonal" else statistics.covariances()
+    covariances = own.expand(CLASSES, -1, -1).numpy()
     mean = covariances[[0, 1, 3]].mean(axis=0)
     points = features[:20] + 1
     scores, distances = gaussians.log_likelihoods(points), gaussians.distances(points)

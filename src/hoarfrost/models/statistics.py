@@ -281,7 +281,7 @@ class Tally:
         for label in self.count.nonzero().flatten().tolist():
             covariance = self.products[label] / self.count[label]
             if shape[2] < shape[1]:
-                lengths, directions = torch.linalg.eigh(covariance)
+                lengths, directions = torch.linalg.eigh(covariance.nan_to_num())  # means say so, where one is no number
                 main = (directions * lengths.clamp(min=0).sqrt())[:, -shape[2] :]
                 root = main * _inverse(covariance.diagonal().sqrt())[:, None]
             else:
@@ -294,8 +294,8 @@ def _root(covariance: Tensor) -> Tensor:
     """The lower triangle that gives a covariance ``(D, D)`` when multiplied by its transpose, per deviation."""
     per_deviation = _inverse(covariance.diagonal().sqrt())
     correlation = covariance * per_deviation[:, None] * per_deviation
-    root: Tensor = torch.linalg.cholesky(correlation + JITTER * torch.eye(len(covariance)).to(covariance))
-    return root
+    root, _ = torch.linalg.cholesky_ex(correlation + JITTER * torch.eye(len(covariance)).to(covariance))
+    return torch.tril(root)
 
 
 def _shared_root(covariance: Tensor) -> Tensor:
