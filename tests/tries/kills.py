@@ -92,7 +92,7 @@ def install(hook: Event) -> None:
 
 
 def left_in(folder: Path) -> dict[str, object]:
-    """Every file below a folder and what is in it, but for how long things took and the commit they were made with."""
+    """Every file below a folder and what is in it, but for how long things took."""
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         name, content = str(path.relative_to(folder)), path.read_bytes() if path.is_file() else None
@@ -106,7 +106,7 @@ def left_in(folder: Path) -> dict[str, object]:
 
 def _timeless(content: Any) -> Any:
     if isinstance(content, dict):
-        return {key: _timeless(item) for key, item in content.items() if key not in ("seconds", "commit")}
+        return {key: _timeless(item) for key, item in content.items() if key != "seconds"}
     return [_timeless(item) for item in content] if isinstance(content, list) else content
 
 
