@@ -71,12 +71,12 @@ def again(given: argparse.Namespace, base: Path, folder: Path) -> int:
         def say(what: object) -> None:
             os.write(told, str(what).encode(errors="backslashreplace") + b"\n")
 
-        faulthandler.dump_traceback_later(inputs.SECONDS - 1, file=told)
+        faulthandler.dump_traceback_later(inputs.PATIENCE * inputs.SECONDS - 1, file=told)
         say(inputs.tried(given.seed, given.only, given.case, base=base, scratch=folder, say=say) or "well")
 
     child, line = Child(work), b""
     try:
-        for line in child.lines(inputs.SECONDS):
+        for line in child.lines(inputs.PATIENCE * inputs.SECONDS):
             print(line.decode())
     except TimeoutError:
         child.end(by_force=True)

@@ -30,7 +30,7 @@ PATHS_OF = {"open": 1, "os.rename": 2, "os.remove": 1, "os.mkdir": 1, "os.rmdir"
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
-SECONDS = 120.0
+SECONDS = 300.0
 
 Event = Callable[[str, tuple[Any, ...]], None]
 

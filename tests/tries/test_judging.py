@@ -40,6 +40,17 @@ def test_a_hang_is_noticed() -> None:
     assert problems(hang, seconds=1) == {0: "", 1: "", 2: "", 3: "it took more than 1 s"}
 
 
+def test_long_work_is_noticed_whoever_waits() -> None:
+    def work(case: int) -> str:
+        until = time.process_time() + 1.2 * (case == 2)
+        while time.process_time() < until:
+            pass
+        return ""
+
+    found = dict(in_children(work, range(4), seconds=0.5, batch=3, patience=100))
+    assert found == {0: "", 1: "", 2: "it took 1 s", 3: ""}
+
+
 def test_memory_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(children, "MOST_MEMORY", 100 << 20)
     found = problems(lambda case: "x" * ((200 << 20) * (case == 1)) and "")
