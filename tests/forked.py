@@ -1,8 +1,8 @@
 """Commands in processes of their own that import nothing anew: they are forked from one that has imported it all.
 
 ``Forked`` and ``run`` take what ``subprocess.Popen`` and ``subprocess.run`` take, as far as it is needed here, for
-``[sys.executable, "-m", module, …]`` or ``[sys.executable, script, …]``. What they start is what Python would start, a
-few seconds of imports later.
+``[sys.executable, "-m", module, …]``, ``[sys.executable, "-c", code, …]`` or ``[sys.executable, script, …]``. What they
+start is what Python would start, some seconds of imports later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PRELOADED = [
 ]
 
 CHILD = """
-import os, runpy, signal, sys, torch
+import os, runpy, signal, sys, types, torch
 for number, handle in handles.items():
     os.dup2(handle.detach(), number)
 sys.stdout = open(1, "w", closefd=False)
@@ -46,6 +46,10 @@ sys.path[:0] = [path for path in given if path not in sys.path]
 if command[0] == "-m":
     sys.argv = command[1:]
     runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+elif command[0] == "-c":
+    sys.argv = ["-c", *command[2:]]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    exec(command[1], vars(sys.modules["__main__"]))
 else:
     sys.argv = command
     runpy.run_path(command[0], run_name="__main__")

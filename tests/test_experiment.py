@@ -32,7 +32,9 @@ from hoarfrost.training.learner import Learner
 from hoarfrost.training.observers import Entry, Observer
 from hoarfrost.training.resolve import channel_statistics
 
+from . import forked
 from .conftest import TINY
+from .forked import Forked
 
 CONCATENATING = ("autonovel", "restune", "ncl-labelled")
 
@@ -398,23 +400,20 @@ def test_sigkill_in_the_middle_of_discovery(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hoarfrost", "run", "--dataset", "digits", "--out", str(out), "--device", "cpu"]
     command += ["--fit-epochs", "1", "--epochs", "3", "--set", "discover.batch_size=256", "--resume"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment) as process:
+    with Forked(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment) as process:
         deadline = time.monotonic() + 120
         while not (out / "unfinished" / "stage-1.safetensors").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert not (out / "metrics.json").exists()
-    resumed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    resumed = forked.run(command, env=environment)
+    assert resumed.returncode == 0
     assert "discovering" in resumed.stderr
     assert "learning old classes" not in resumed.stderr
     undisturbed = tmp_path / "undisturbed"
-    subprocess.run(
-        [str(undisturbed) if part == str(out) else part for part in command],
-        env=environment,
-        check=True,
-        capture_output=True,
-    )
+    whole = [str(undisturbed) if part == str(out) else part for part in command]
+    assert forked.run(whole, env=environment).returncode == 0
     assert (out / "model/weights.safetensors").read_bytes() == (undisturbed / "model/weights.safetensors").read_bytes()
     first, second = (scores(json.loads((folder / "metrics.json").read_text())) for folder in (out, undisturbed))
     assert first == second
