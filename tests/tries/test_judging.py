@@ -110,12 +110,23 @@ def test_what_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "left '.made.part'" in judged(REFUSED, Answer(0, TABLE, b""), before, contents(tmp_path))
 
 
+REPORT = "<dt>seed</dt><dd>31</dd><dt>time</dt><dd>1 s</dd>"
+
+
 def test_what_a_killed_command_leaves(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"epoch": 0, "seconds": 1}\n')
     (tmp_path / "weights").write_bytes(b"1")
     whole = left_in(tmp_path)
     (tmp_path / "log.jsonl").write_text('{"epoch": 0, "seconds": 2}\n')
     assert different(whole, left_in(tmp_path)) == "", "time is no difference"
+    (tmp_path / "log.jsonl").write_text('{"epoch": 0, "seconds": 1}\n')
+    (tmp_path / "report.html").write_text(REPORT)
+    whole = left_in(tmp_path)
+    (tmp_path / "report.html").write_text(REPORT.replace("1 s", "12 s"))
+    assert different(whole, left_in(tmp_path)) == "", "nor in the report"
+    (tmp_path / "report.html").write_text(REPORT.replace("31", "32"))
+    assert different(whole, left_in(tmp_path)) == "another content: report.html"
+    (tmp_path / "report.html").write_text(REPORT)
     (tmp_path / "log.jsonl").write_text('{"epoch": 1, "seconds": 1}\n')
     assert different(whole, left_in(tmp_path)) == "another content: log.jsonl"
     (tmp_path / "weights").unlink()
