@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from hoarfrost.scenario import Scenario, build_scenario
 
 # Tiny tensors gain nothing from threads, which fight over the cores when something else runs too.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # in processes that tests start
 
 TINY = {"fit.epochs": 2, "fit.drops": [], "discover.epochs": 2, "discover.drops": []}
 """settings that finish in a second"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,8 @@ import pytest
 
 from hoarfrost.cli import parse
 from hoarfrost.methods import METHODS
+
+from . import forked
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -73,6 +74,6 @@ assert from_json(Config, to_json(learner.config)) == learner.config
 print(*(term.kind for term in learner.config.method.active))
 """
     # In a process of its own: a term that is defined is known from then on.
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = forked.run([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-2:] == ["agreement", "balance"]

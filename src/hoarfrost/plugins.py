@@ -63,5 +63,5 @@ def load_all(group: str) -> None:
 def packages_of(kinds: list[type]) -> list[str]:
     """The packages, other than this one, from which classes come, as they are called where one installs them."""
     tops = sorted({kind.__module__.partition(".")[0] for kind in kinds} - {"hoarfrost", "builtins", "__main__"})
-    known = packages_distributions()
+    known = packages_distributions() if tops else {}  # reads the lists of all installed packages
     return list(dict.fromkeys(name for top in tops for name in known.get(top, [top])))

@@ -14,6 +14,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from hoarfrost import experiment
+from hoarfrost.cli import main
 from hoarfrost.forms import METRICS
 from hoarfrost.paper.plan import Planned
 
@@ -153,12 +154,21 @@ def test_reproduce_does_a_run_again_whose_files_are_no_json(name: str, case: str
     assert run.metrics(tmp_path) is None
 
 
-@pytest.fixture
-def interrupted(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """A run with its stage one and an epoch of its discovery done."""
-    with monkeypatch.context() as patch:
+@pytest.fixture(scope="module")
+def unfinished(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What such a run leaves, made once."""
+    folder = tmp_path_factory.mktemp("unfinished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(finished)
         stop_after(patch, 2)
-        assert place.call(*LONGER["run"]).code == 130
+        assert main((*LONGER["run"], "--out", str(folder / "made"))) == 130
+    return folder / "made"
+
+
+@pytest.fixture
+def interrupted(unfinished: Path, place: Place) -> Place:
+    """A run with its stage one and an epoch of its discovery done."""
+    shutil.copytree(unfinished, "made")
     return place
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from hoarfrost.training import step
 from hoarfrost.training.observers import Entry, Observer, Observers
 from hoarfrost.training.runtime import Compile
 
+from .. import forked
 from ..conftest import TINY
 
 
@@ -124,7 +124,7 @@ def test_a_full_disk_ends_tensorboards_log_and_not_the_run(tmp_path: Path) -> No
         "    board.epoch_done({'stage': 0, 'epoch': epoch, 'loss': 1, 'learning_rate': 1, 'terms': terms}, None)\n"
         "print('all epochs')\n"
     )
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = forked.run([sys.executable, str(script)], cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "all epochs\n")
     assert done.stderr.count("TensorBoard's log ends here: File too large") == 1
     assert "Traceback" not in done.stderr

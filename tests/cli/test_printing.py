@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from hoarfrost.cli import main
 from hoarfrost.printing import cell, printable
 
 from .place import Place, Words, save_digits
@@ -23,15 +24,25 @@ STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\uf
 NAMES = ("esc\x1b[31mred", "line\nhoarfrost: all is well", "over\rwritten", "x\x01", "c1\x9b2J", "turned\u202egnp")
 
 
-@pytest.fixture
-def named(place: Place) -> Place:
-    """Class folders and files with names of that kind, and a model of them."""
+@pytest.fixture(scope="module")
+def named_once(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Class folders and files with names of that kind, and a model of them, made once."""
+    folder = tmp_path_factory.mktemp("names")
     for digit, name in enumerate(NAMES):
-        shutil.copytree(f"checked/{digit % 5}", Path("named", name))
-    Path("named", NAMES[0], "0.png").rename(Path("named", NAMES[0], "file\x1b[2J\r\n.png"))
-    Path("named", NAMES[1], "no\x1bimage\n.txt").write_text("text")
+        shutil.copytree(finished / f"checked/{digit % 5}", folder / "named" / name)
+    (folder / "named" / NAMES[0] / "0.png").rename(folder / "named" / NAMES[0] / "file\x1b[2J\r\n.png")
+    (folder / "named" / NAMES[1] / "no\x1bimage\n.txt").write_text("text")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(("fit", "named", "--out", MODEL, "--epochs", "1")) == 0
+    return folder
+
+
+@pytest.fixture
+def named(named_once: Path, place: Place) -> Place:
+    """A copy of it."""
+    shutil.copytree(named_once, place.folder, dirs_exist_ok=True)
     place.capsys.readouterr()
-    place.well("fit", "named", "--out", "model\x1b]0;title\x07", "--epochs", "1")
     return place
 
 

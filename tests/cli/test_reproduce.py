@@ -10,15 +10,19 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from hoarfrost.cli import main
 from hoarfrost.config import Config
 from hoarfrost.methods import METHODS
+from hoarfrost.paper import plan
 from hoarfrost.paper.plan import JOBS_ON_GPU, MEMORY_OF_A_RUN
 from hoarfrost.recipes import RECIPES
 from hoarfrost.settings import to_json
+
+from ..forked import Forked
 
 
 def short(name: str) -> Config:
@@ -28,6 +32,13 @@ def short(name: str) -> Config:
 SHORT = ["--dataset", "digits", "--epochs", "1", "--device", "cpu"]
 
 
+@pytest.fixture
+def forking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are begun as processes that import nothing anew."""
+    monkeypatch.setattr(plan, "subprocess", SimpleNamespace(Popen=Forked, DEVNULL=subprocess.DEVNULL))
+
+
+@pytest.mark.usefixtures("forking")
 def test_a_table_is_made_and_what_is_there_is_not_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "all"
     command = ["reproduce", "tableA3", *SHORT, "--out", str(out), "--json"]
@@ -113,6 +124,7 @@ def test_what_will_be_done_is_listed_and_not_done(tmp_path: Path, capsys: pytest
     assert all(name.endswith("seed0") for name in names), "a figure shows one seed"
 
 
+@pytest.mark.usefixtures("forking")
 def test_a_failed_run_leaves_the_others_their_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "all"
     place = out / "digits-5-5" / "restune-epochs1-seed0"
@@ -203,6 +215,7 @@ def test_help_names_the_usual_number_of_runs_at_a_time(capsys: pytest.CaptureFix
     assert f"default: {JOBS_ON_GPU} on a GPU, fewer below {JOBS_ON_GPU * MEMORY_OF_A_RUN >> 30} GiB" in said
 
 
+@pytest.mark.usefixtures("forking")
 def test_a_table_in_the_papers_variant_and_with_other_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -227,7 +240,7 @@ def test_a_table_in_the_papers_variant_and_with_other_settings(
 
 def test_two_commands_in_one_folder_share_the_runs_and_both_end_well(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hoarfrost", "reproduce", "tableA3", *SHORT, "--out", str(tmp_path), "--json"]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [Forked(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
     said = [process.communicate(timeout=400) for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     tables = [json.loads(out) for out, _ in said]

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+from .. import forked
+from ..forked import Forked
 from .place import FINISHED, FIT, MAKING, PREDICT, Place, Words, contents
 
 
@@ -89,7 +91,7 @@ def limited(kind: str, room: int, *arguments: str) -> subprocess.CompletedProces
     """The real command in a process that may have no more than so many bytes of something."""
     program = [sys.executable, "-c", LIMITED, kind, str(room), *arguments]
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # OpenMP ends the process where it finds no room for another
-    return subprocess.run(program, capture_output=True, text=True, check=False, env=one_thread)
+    return forked.run(program, env=one_thread)
 
 
 @pytest.mark.parametrize("room", [10, 100, 400])
@@ -163,11 +165,9 @@ def test_what_helps_depends_on_what_is_wrong(
     assert (code, err) == (2, f"hoarfrost: {os.strerror(number)} for somewhere: {words}{err.partition(words)[2]}")
 
 
-def start(*arguments: str) -> subprocess.Popen[bytes]:
+def start(*arguments: str) -> Forked:
     """The real command, in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "hoarfrost", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    return Forked([sys.executable, "-m", "hoarfrost", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def test_a_reader_that_leaves_early(place: Place) -> None:

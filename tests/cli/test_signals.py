@@ -6,24 +6,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from ..forked import Forked
+
 RUN = [sys.executable, "-m", "hoarfrost", "run", "--dataset", "digits", "--device", "cpu", "--fit-epochs", "500"]
 
 
-def started(command: list[str], *, when: Callable[[], bool], ignoring: int | None = None) -> subprocess.Popen[str]:
-    """A process that has got so far."""
-
-    def prepare() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # as a terminal has them
-            signal.signal(number, signal.SIG_IGN if number == ignoring else signal.SIG_DFL)
-
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=prepare
-    )
+def started(command: list[str], *, when: Callable[[], bool], ignored: Sequence[int] = ()) -> Forked:
+    """A process that has got so far; it has the signals as a terminal has them."""
+    process = Forked(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, ignored=ignored)
     until = time.monotonic() + 60
     while not when():
         assert process.poll() is None, process.communicate()[1]
@@ -57,7 +52,7 @@ def test_a_signal_ends_a_command_with_one_line(tmp_path: Path, number: int, code
 
 def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    process = started([*RUN, "--out", str(out)], when=trained(out), ignoring=signal.SIGHUP)
+    process = started([*RUN, "--out", str(out)], when=trained(out), ignored=[signal.SIGHUP])
     process.send_signal(signal.SIGHUP)
     lines = len((out / "log.jsonl").read_text().splitlines())
     until = time.monotonic() + 30

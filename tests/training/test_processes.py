@@ -23,6 +23,8 @@ from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser, Share
 from hoarfrost.launch import Launched
 
+from ..forked import Forked
+
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 CPU = torch.device("cpu")
 RUN = ("run", "--dataset", "digits", "--fit-epochs", "2", "--epochs", "4", "--device", "cpu", "--json")
@@ -35,24 +37,23 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start(*arguments: str) -> list[subprocess.Popen[str]]:
+def start(*arguments: str) -> list[Forked]:
     """Two processes with the environment that torchrun gives them."""
     port = free_port()
     told = {"TORCHELASTIC_RUN_ID": "test", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
     told |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     return [
-        subprocess.Popen(
+        Forked(
             [sys.executable, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
             env={**os.environ, **told, "RANK": rank, "LOCAL_RANK": rank},
         )
         for rank in ("0", "1")
     ]
 
 
-def finished(processes: list[subprocess.Popen[str]], code: int = 0) -> tuple[str, str]:
+def finished(processes: list[Forked], code: int = 0) -> tuple[str, str]:
     """What both printed, and what they said on standard error."""
     said = [process.communicate(timeout=300) for process in processes]
     assert [process.returncode for process in processes] == [code, code], said

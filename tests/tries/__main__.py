@@ -41,6 +41,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    os.environ["HOARFROST_COMMIT"] = "tried"  # the repository may move on in the meantime
     with tempfile.TemporaryDirectory(prefix="tries-", dir=in_memory()) as folder:
         base = Path(folder, "base")
         build(base)
@@ -70,12 +71,12 @@ def again(given: argparse.Namespace, base: Path, folder: Path) -> int:
         def say(what: object) -> None:
             os.write(told, str(what).encode(errors="backslashreplace") + b"\n")
 
-        faulthandler.dump_traceback_later(inputs.SECONDS - 1, file=told)
+        faulthandler.dump_traceback_later(inputs.PATIENCE * inputs.SECONDS - 1, file=told)
         say(inputs.tried(given.seed, given.only, given.case, base=base, scratch=folder, say=say) or "well")
 
     child, line = Child(work), b""
     try:
-        for line in child.lines(inputs.SECONDS):
+        for line in child.lines(inputs.PATIENCE * inputs.SECONDS):
             print(line.decode())
     except TimeoutError:
         child.end(by_force=True)

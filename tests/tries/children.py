@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -121,9 +122,13 @@ class Child:
 
 
 def in_children(
-    work: Callable[[int], str], cases: Sequence[int], *, seconds: float, batch: int
+    work: Callable[[int], str], cases: Sequence[int], *, seconds: float, batch: int, patience: float = 1.0
 ) -> Iterator[tuple[int, str]]:
-    """Tries the cases, some in one child; gives for each its number and what is wrong, empty where nothing is."""
+    """Tries the cases, some in one child; gives for each its number and what is wrong, empty where nothing is.
+
+    A case may take ``seconds`` of a processor's time; it is waited for ``patience`` times as long, since others may use
+    the processor too.
+    """
     left = list(cases)
     while left:
         some, current = left[:batch], left[0]
@@ -132,7 +137,10 @@ def in_children(
             before = _peak()
             for case in some:
                 os.write(told, json.dumps({"begun": case}).encode() + b"\n")
+                began = time.process_time()
                 problem = work(case)
+                if not problem and (took := time.process_time() - began) > seconds:
+                    problem = f"it took {took:.0f} s"
                 if not problem and _peak() - before > MOST_MEMORY:
                     problem = f"it took {(_peak() - before) >> 20} MiB of memory"
                 os.write(told, json.dumps({"done": problem}).encode() + b"\n")
@@ -141,7 +149,7 @@ def in_children(
 
         child, problem, over, late = Child(tell_all), "", False, False
         try:
-            for line in child.lines(seconds):
+            for line in child.lines(patience * seconds):
                 content = json.loads(line)
                 if "begun" in content:
                     current, over = content["begun"], False
@@ -152,7 +160,7 @@ def in_children(
                 else:
                     raise RuntimeError(content["broken"])
         except TimeoutError:
-            late, problem = True, f"it took more than {seconds:.0f} s"
+            late, problem = True, f"it took more than {patience * seconds:.0f} s"
         ended = child.end(by_force=late)
         if not over:
             left.remove(current)

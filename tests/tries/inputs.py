@@ -56,7 +56,10 @@ KINDS = {
 }
 
 SECONDS = 30.0
-"""within which a command must answer"""
+"""of a processor, within which a command must answer"""
+
+PATIENCE = 10.0
+"""times as long a command is waited for, where others use the processor too"""
 
 BATCH = 40
 """cases in one child"""
@@ -93,5 +96,9 @@ def tried(
 def try_all(seed: int, kind: str, cases: Sequence[int], *, base: Path, scratch: Path) -> Iterator[tuple[int, str]]:
     """The cases with what is wrong with each."""
     yield from in_children(
-        lambda case: tried(seed, kind, case, base=base, scratch=scratch), cases, seconds=SECONDS, batch=BATCH
+        lambda case: tried(seed, kind, case, base=base, scratch=scratch),
+        cases,
+        seconds=SECONDS,
+        batch=BATCH,
+        patience=PATIENCE,
     )

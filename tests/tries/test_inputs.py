@@ -12,7 +12,7 @@ from .table import tried
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and ends of processes as Linux has them")
 
 
-EACH = 50
+EACH = 200
 
 
 def test_hostile_inputs() -> None:

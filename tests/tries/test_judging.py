@@ -40,6 +40,17 @@ def test_a_hang_is_noticed() -> None:
     assert problems(hang, seconds=1) == {0: "", 1: "", 2: "", 3: "it took more than 1 s"}
 
 
+def test_long_work_is_noticed_whoever_waits() -> None:
+    def work(case: int) -> str:
+        until = time.process_time() + 1.2 * (case == 2)
+        while time.process_time() < until:
+            pass
+        return ""
+
+    found = dict(in_children(work, range(4), seconds=0.5, batch=3, patience=100))
+    assert found == {0: "", 1: "", 2: "it took 1 s", 3: ""}
+
+
 def test_memory_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(children, "MOST_MEMORY", 100 << 20)
     found = problems(lambda case: "x" * ((200 << 20) * (case == 1)) and "")
@@ -99,12 +110,23 @@ def test_what_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "left '.made.part'" in judged(REFUSED, Answer(0, TABLE, b""), before, contents(tmp_path))
 
 
+REPORT = "<dt>seed</dt><dd>31</dd><dt>time</dt><dd>1 s</dd>"
+
+
 def test_what_a_killed_command_leaves(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"epoch": 0, "seconds": 1}\n')
     (tmp_path / "weights").write_bytes(b"1")
     whole = left_in(tmp_path)
     (tmp_path / "log.jsonl").write_text('{"epoch": 0, "seconds": 2}\n')
     assert different(whole, left_in(tmp_path)) == "", "time is no difference"
+    (tmp_path / "log.jsonl").write_text('{"epoch": 0, "seconds": 1}\n')
+    (tmp_path / "report.html").write_text(REPORT)
+    whole = left_in(tmp_path)
+    (tmp_path / "report.html").write_text(REPORT.replace("1 s", "12 s"))
+    assert different(whole, left_in(tmp_path)) == "", "nor in the report"
+    (tmp_path / "report.html").write_text(REPORT.replace("31", "32"))
+    assert different(whole, left_in(tmp_path)) == "another content: report.html"
+    (tmp_path / "report.html").write_text(REPORT)
     (tmp_path / "log.jsonl").write_text('{"epoch": 1, "seconds": 1}\n')
     assert different(whole, left_in(tmp_path)) == "another content: log.jsonl"
     (tmp_path / "weights").unlink()

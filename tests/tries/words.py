@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from itertools import pairwise
 
-from hoarfrost.cli import build_parser, main
+from hoarfrost import cli
+from hoarfrost.cli import main
 from hoarfrost.cli.follow import Following
 
 from .hostile_values import NAMES, NUMBERS, Random
@@ -84,7 +85,7 @@ def command_lines(random: Random) -> Try:
         return settings(random)
     verb, *rest = random.choice([*GOOD, ("reproduce", "table4", "--dry-run", "--dataset", "digits", "--out", "made")])
     words = list(rest)
-    _, parsers = build_parser()
+    _, parsers = cli.build_parser()
     actions = [action for action in parsers[verb]._actions if action.option_strings]
     for _ in range(random.randrange(1, 4)):
         match random.randrange(6):

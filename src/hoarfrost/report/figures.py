@@ -17,6 +17,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
@@ -207,7 +208,9 @@ def to_svg(figure: Figure) -> str:
     )
     with settings, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(text, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
+        figure.set_dpi(200)  # of images within it
+        # savefig would draw all of it once before, for the layout, which is done in drawing anyway.
+        FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
     return text.getvalue()
 
 
