@@ -110,7 +110,7 @@ class Forked:
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """All that it said, once it has ended."""
         with ThreadPoolExecutor(2) as pool:
-            heard = [pool.submit(lambda s=s: s.read() if s else b"") for s in (self.stdout, self.stderr)]
+            heard = [pool.submit(_read, stream) for stream in (self.stdout, self.stderr)]
             try:
                 self.wait(timeout)
             except subprocess.TimeoutExpired:
@@ -139,6 +139,10 @@ class Forked:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.wait()
+
+
+def _read(stream: IO[bytes] | None) -> bytes:
+    return b"" if stream is None else stream.read()
 
 
 def _way(given: int | IO[Any] | None, number: int, ours: list[int]) -> tuple[IO[bytes] | None, int]:

@@ -15,11 +15,12 @@ from torch import Tensor
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._inductor.compile_fx import compile_fx
 
+from hoarfrost.config import Method
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser
 from hoarfrost.memory import ClassStatistics
-from hoarfrost.methods import METHODS, Method
+from hoarfrost.methods import METHODS
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow
 from hoarfrost.training.compiling import compiled
