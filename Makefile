@@ -11,7 +11,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 demo: $(VENV)/.runtime
 	$(BIN)/hoarfrost demo --out runs/demo
 
-test: lint types unit
+test: lint
+	$(MAKE) --no-print-directory --jobs 2 types unit
 
 results: $(VENV)/.runtime
 	$(BIN)/python -m hoarfrost.paper page > RESULTS.md.new
@@ -27,7 +28,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -13,6 +13,19 @@ from hoarfrost.scenario import Scenario, build_scenario
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # in processes that tests start
 
+LONGEST = (
+    *("tests/tries/test_inputs.py", "tests/tries/test_kills.py", "tests/training/test_step.py"),
+    *("tests/cli/test_reproduce.py", "tests/test_experiment.py", "tests/training/test_processes.py"),
+    "tests/cli/test_damaged.py",
+)
+"""files whose tests come first, so that at the end no process has a long one left while others have nothing"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(LONGEST)))
+
+
 TINY = {"fit.epochs": 2, "fit.drops": [], "discover.epochs": 2, "discover.drops": []}
 """settings that finish in a second"""
 

@@ -110,7 +110,7 @@ class Forked:
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """All that it said, once it has ended."""
         with ThreadPoolExecutor(2) as pool:
-            heard = [pool.submit(_all_of, stream) for stream in (self.stdout, self.stderr)]
+            heard = [pool.submit(_read, stream) for stream in (self.stdout, self.stderr)]
             try:
                 self.wait(timeout)
             except subprocess.TimeoutExpired:
@@ -141,7 +141,7 @@ class Forked:
         self.wait()
 
 
-def _all_of(stream: IO[bytes] | None) -> bytes:
+def _read(stream: IO[bytes] | None) -> bytes:
     return b"" if stream is None else stream.read()
 
 

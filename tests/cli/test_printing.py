@@ -89,12 +89,20 @@ def test_json_holds_the_names_themselves(named: Place) -> None:
 FORMULAS = ("@SUM(1)", "=1+0", "+1", "-1", "＝1")
 
 
-@pytest.fixture
-def computing(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """A model with classes that are formulas, in a folder of files that are."""
+@pytest.fixture(scope="module")
+def of_formulas(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with classes that are formulas, made once."""
+    folder = tmp_path_factory.mktemp("formulas")
     for digit, name in enumerate(FORMULAS):
-        shutil.copytree(f"checked/{digit}", Path("formulas", name))
-    place.well("fit", "formulas", "--out", "model-of-formulas", "--epochs", "40")
+        shutil.copytree(finished / f"checked/{digit}", folder / "images" / name)
+    assert main(("fit", str(folder / "images"), "--out", str(folder / "model"), "--epochs", "40")) == 0
+    return folder / "model"
+
+
+@pytest.fixture
+def computing(of_formulas: Path, place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """That model, in a folder of files that are."""
+    shutil.copytree(of_formulas, "model-of-formulas")
     save_digits(Path("files"), range(5), flat=True)
     Path("files/0-0.png").rename("files/=1+0.png")
     Path("files/1-1.png").rename("files/a\x1bb.png")
