@@ -7,6 +7,7 @@ computed in every step.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -297,7 +298,14 @@ def test_two_processes_train_from_memory_what_one_does(tmp_path: Path) -> None:
     script = tmp_path / "together.py"
     script.write_text(TOGETHER)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run([*command, str(script), str(tmp_path)], capture_output=True, text=True, check=False)
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [*command, str(script), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     alone = state(learner(**FROZEN, **PLAIN).fit(IMAGES, LABELS).discover(UNLABELLED, 2))
     first, second = (load_file(tmp_path / f"{rank}.safetensors") for rank in (0, 1))

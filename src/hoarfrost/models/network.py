@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hoarfrost.errors import require
 from hoarfrost.losses.functional import student_t_logits
 from hoarfrost.models.backbones import Backbone
+from hoarfrost.models.heads import Cosine
 from hoarfrost.models.readout import ReadoutKind
 from hoarfrost.models.resnet import ResNet
 
@@ -20,9 +21,9 @@ from hoarfrost.models.resnet import ResNet
 class Design:
     """What a method builds on the backbone, and what decides in the end."""
 
-    novel: Literal["linear", "centres", "joint"] = "linear"
-    """a step's novel head: a linear layer; a linear layer and centres in its output; or none, in whose place stand the
-    joint head's own logits of the step's classes"""
+    novel: Literal["linear", "cosine", "centres", "joint"] = "linear"
+    """a step's novel head: a linear layer; cosines to a prototype of each class; a linear layer and centres in its
+    output; or none, in whose place stand the joint head's own logits of the step's classes"""
     residual: bool = False
     """whether a step adds a second last stage beside the backbone's, and an auxiliary head on it"""
     readout: ReadoutKind = field(default_factory=ReadoutKind)
@@ -227,6 +228,8 @@ def grow(network: Network, novel: int) -> Network:
     grown.novel_per_step = (*network.novel_per_step, novel)
     if design.novel == "linear":
         grown.novel.append(nn.Linear(old.in_features, novel).to(device))
+    elif design.novel == "cosine":
+        grown.novel.append(Cosine(old.in_features, novel).to(device))
     elif design.novel == "centres":
         grown.novel.append(Centres(old.in_features, novel).to(device))
     if design.residual:
