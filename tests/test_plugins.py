@@ -26,7 +26,7 @@ class Shorter(Term):
     strength: float = 2.0
 
     def loss(self, inputs):
-        return self.strength * inputs.features.square().mean()
+        return self.strength * inputs.features().square().mean()
 
 
 THEIRS = replace(FROST, name="theirs", summary="FRoST with shorter features", paper="a paper of theirs",
