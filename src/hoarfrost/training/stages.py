@@ -224,9 +224,9 @@ class Stage:
         It is -1 where the highest of its probabilities is below ``least``.
         """
         logits = self._inference.novel_logits(images, student)
-        sure = (logits.softmax(dim=1).amax(dim=1) >= least).cpu().numpy()
+        unsure = (logits.softmax(dim=1).amax(dim=1) < least).cpu().numpy()  # what is no number is found out later
         clusters: NDArray[np.int64] = logits.argmax(dim=1).cpu().numpy()
-        return np.where(sure, clusters + student.classes - student.novel_per_step[-1], -1)
+        return np.where(unsure, -1, clusters + student.classes - student.novel_per_step[-1])
 
     def _statistics(
         self, network: Network, images: Samples, labels: NDArray[np.int64], classes: int, key: str
