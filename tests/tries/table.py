@@ -16,5 +16,9 @@ def tried(*arguments: str) -> dict[str, tuple[int, int]]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     print(ended.stderr)
-    rows = re.findall(r"^\| (\w+) +\|.*\| +(\d+) \| +(\d+) \| +\d+ \|$", ended.stdout, re.MULTILINE)
-    return {kind: (int(count), int(failed)) for kind, count, failed in rows}
+    return {kind: (int(count), int(failed)) for kind, count, failed in counted(ended.stdout)}
+
+
+def counted(text: str) -> list[tuple[str, str, str]]:
+    """Kind, how many were tried and how many failed, of each row of the table."""
+    return re.findall(r"^\| (\w+) +\|.*\| +(\d+) \| +(\d+) \|$", text, re.MULTILINE)
