@@ -20,8 +20,8 @@ from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser
 from hoarfrost.methods import METHODS
-from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow
+from hoarfrost.models.resnet import ResNet, Shape
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.compiling import compiled
 from hoarfrost.training.loop import build_optimizer, set_learning_rate
@@ -34,6 +34,8 @@ CPU = torch.device("cpu")
 IMAGES = 20
 LABELLED = 30
 """images of stage one, for a method that mixes them in"""
+TWO_STAGES = Shape(widths=(16, 64), blocks=1, stem_stride=2)
+"""as little as there can be to compile"""
 TRAINED = {name: method for name, method in METHODS.items() if method.active and not method.supervised}
 
 
@@ -50,7 +52,7 @@ WHOLE = [name for name, method in TRAINED.items() if not any(is_part_of(method, 
 def objective_of(method: str, *, together: bool = True) -> Objective:
     torch.manual_seed(0)
     preset = METHODS[method]
-    teacher = Network(build_backbone("small", 3), 3, preset.design).requires_grad_(False)
+    teacher = Network(ResNet(TWO_STAGES, 3), 3, preset.design).requires_grad_(False)
     student, terms = grow(teacher, 2), preset.active
     choose_trained(student, frozen=("stem",), terms=terms)
     objective = discovery_objective(

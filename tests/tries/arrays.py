@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -187,7 +188,7 @@ def _odd_members(random: Random, members: dict[str, np.ndarray]) -> bytes:
             return _zipped({random.choice(NAMES)[:100] + ".npy": contents["images.npy"], "labels.npy": b""})
         case _:  # one name twice
             buffer = io.BytesIO()
-            with zipfile.ZipFile(buffer, "w") as archive:
+            with zipfile.ZipFile(buffer, "w") as archive, warnings.catch_warnings(action="ignore"):
                 for array in (members["images"], _odd_images(random)):
                     archive.writestr(zipfile.ZipInfo("images.npy"), _npy(array))
                 archive.writestr(zipfile.ZipInfo("labels.npy"), contents["labels.npy"])
