@@ -26,15 +26,16 @@ VERSION = 2
 """of configurations in JSON; it grows where a key is renamed or means something else"""
 
 
-def _with_moving_statistics(content: dict[str, Any]) -> dict[str, Any]:
-    """In version 1 the batch statistics of frozen parts always moved."""
+def _from_version_1(content: dict[str, Any]) -> dict[str, Any]:
+    """The batch statistics of frozen parts always moved; some files have a course, although it was applied already."""
     method = content.get("method")
     if not isinstance(method, dict):  # refused where it is decoded
         return content
-    return {**content, "method": {"moving_statistics": True, **method}}
+    kept = {key: value for key, value in method.items() if key != "course"}
+    return {**content, "method": {"moving_statistics": True, **kept}}
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_moving_statistics}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_version_1}
 """for each earlier version, what makes the next one of it"""
 
 

@@ -12,6 +12,7 @@ from hoarfrost.data.augment import Strong
 from hoarfrost.losses import functional as F
 from hoarfrost.losses.inputs import FIRST, SECOND, LossInputs, Sizes
 from hoarfrost.losses.self_labelling import InstanceContrast, OverClustering, SelfLabelling
+from hoarfrost.losses.terms import Term
 from hoarfrost.models.heads import Cosine
 
 from .naive import Rows, activations, rows, unit
@@ -128,3 +129,9 @@ def test_heads_that_terms_make() -> None:
             cosine = torch.cosine_similarity(features[i], head.weight[k], dim=0)
             torch.testing.assert_close(logits[i, k], cosine / 0.1)
     assert InstanceContrast(size=6).make_heads(sizes)["projection"](features).shape == (5, 6)
+
+
+def test_every_kind_of_term_is_tested() -> None:
+    kinds = [kind for kind in (*Term.__subclasses__(), *SelfLabelling.__subclasses__())]
+    ours = {kind for kind in kinds if kind.__module__ == "hoarfrost.losses.self_labelling"}
+    assert ours == {SelfLabelling, OverClustering, InstanceContrast}

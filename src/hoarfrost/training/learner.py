@@ -289,11 +289,11 @@ class Learner:
 
         Several processes share the images out, and all get the whole.
         """
-        prepared = self.prepare(images)
         if network is None or (self._model is not None and network is self._model.network):
             model, readout = self.model, self.model.readout
         else:
             model, readout = None, network.design.readout.read(network)
+        prepared = self.prepare(images)
         outputs = Inference(self.config, self.runtime).outputs(prepared, readout, features=features)
         loaded = self._loaded is not None and self._loaded[0] is readout.network
         check_scores(outputs.scores, f" in {self._loaded[1]}" if self._loaded is not None and loaded else "")
