@@ -132,6 +132,6 @@ def test_heads_that_terms_make() -> None:
 
 
 def test_every_kind_of_term_is_tested() -> None:
-    kinds = [kind for kind in (*Term.__subclasses__(), *SelfLabelling.__subclasses__())]
+    kinds = (*Term.__subclasses__(), *SelfLabelling.__subclasses__())
     ours = {kind for kind in kinds if kind.__module__ == "hoarfrost.losses.self_labelling"}
     assert ours == {SelfLabelling, OverClustering, InstanceContrast}
