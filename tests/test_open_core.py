@@ -17,9 +17,10 @@ from hoarfrost.config import Method
 from hoarfrost.data.augment import Affine, Augment
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
-from hoarfrost.losses.inputs import LossInputs, Sizes, View
+from hoarfrost.losses.inputs import LossInputs, Sizes, View, present
 from hoarfrost.losses.memory import Memory, Queue
-from hoarfrost.losses.terms import CrossEntropy, Term
+from hoarfrost.losses.self_labelling import InstanceContrast
+from hoarfrost.losses.terms import CrossEntropy, Need, Term
 from hoarfrost.methods import FROST, METHODS
 from hoarfrost.models.network import Design, Network
 from hoarfrost.models.readout import ClassMeans
@@ -132,6 +133,56 @@ class TestATermOfItsOwn:
 
         with pytest.raises(InputError, match="view 'weak'"):
             replace(FROST, terms=(Swapped(), Other(weak=Affine())))
+
+    @pytest.mark.parametrize(
+        ("made", "trained", "message"),
+        [("novel", "novel", "'novel', which is there"), ("mine", "joint", "no term names in trains")],
+    )
+    def test_heads_that_would_be_used_otherwise_than_meant_are_refused(
+        self, three_steps: Scenario, made: str, trained: str, message: str
+    ) -> None:
+        @dataclass(frozen=True, kw_only=True)
+        class Making(Swapped):
+            kind: ClassVar[str] = f"test-making-{made}"
+            heads: ClassVar[tuple[str, ...]] = (made,)
+            trains: ClassVar[frozenset[str]] = frozenset({trained})
+
+            def make_heads(self, sizes: Sizes) -> Mapping[str, nn.Module]:
+                return {made: nn.Linear(sizes.features, 7)}
+
+        learner = learner_of(replace(FROST, terms=(Making(),)))
+        learner.learn(three_steps.steps[0])
+        with pytest.raises(InputError, match=message):
+            learner.learn(three_steps.steps[1])
+
+    def test_two_memories_of_one_name_are_refused(self, three_steps: Scenario) -> None:
+        learner = learner_of(replace(FROST, terms=(*METHODS["ncl"].active, Swapped())))
+        learner.learn(three_steps.steps[0])
+        with pytest.raises(InputError, match="two memories give something of one name: queue, queue"):
+            learner.learn(three_steps.steps[1])
+
+    def test_old_heads_alone_are_enough_of_a_need(self, three_steps: Scenario) -> None:
+        @dataclass(frozen=True, kw_only=True)
+        class Reading(Term):
+            kind: ClassVar[str] = "test-old-heads"
+
+            @property
+            def needs(self) -> frozenset[Need]:
+                return frozenset({"old heads"})
+
+            def loss(self, inputs: LossInputs) -> Tensor:
+                return present(inputs.old_heads, "old heads").logits("joint").square().mean()
+
+        learner = learner_of(replace(METHODS["autonovel"], terms=(*METHODS["autonovel"].terms, Reading())))
+        for step in three_steps.steps[:2]:
+            learner.learn(step)
+
+    def test_its_strong_views_are_the_data_sets(self) -> None:
+        config = get_recipe("cifar10").config(replace(FROST, stage_one=(CrossEntropy(), InstanceContrast())), 0)
+        (term,) = (term for term in config.method.stage_one if isinstance(term, InstanceContrast))
+        assert term.augment == get_recipe("cifar10").strong_augment
+        digits = get_recipe("digits").config(replace(FROST, stage_one=(CrossEntropy(), InstanceContrast())), 0)
+        assert digits.method.stage_one[1].views[0].augment == get_recipe("digits").strong_augment
 
     def test_a_head_that_nobody_makes_is_named(self, three_steps: Scenario) -> None:
         @dataclass(frozen=True, kw_only=True)

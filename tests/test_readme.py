@@ -76,4 +76,4 @@ print(*(term.kind for term in learner.config.method.active))
     # In a process of its own: a term that is defined is known from then on.
     done = forked.run([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[-2:] == ["agreement", "balance"]
+    assert done.stdout.split()[-3:] == ["agreement", "steady", "balance"]

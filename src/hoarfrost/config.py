@@ -250,7 +250,7 @@ class Config:
     discover_augment: Augment = field(default_factory=Crop)
     # Deviation: the public code sends the views through the network one after the other.
     views: Literal["together", "separate"] = "together"
-    """both views in one forward pass, or in two with batch statistics of their own"""
+    """all views in one forward pass, or one pass each, with batch statistics of its own"""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 autocast on a GPU, fp32 on a CPU"""
     seed: int = 0

@@ -6,7 +6,7 @@ Where the paper and its public code differ, a recipe follows the code; ``as_prin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +14,6 @@ from hoarfrost.config import Config, Course, Method, Schedule
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop, Strong
 from hoarfrost.data.datasets import get_dataset
 from hoarfrost.errors import unknown
-from hoarfrost.losses.self_labelling import InstanceContrast
 from hoarfrost.losses.terms import Term
 
 TermValues = Mapping[str, Mapping[str, Any]]
@@ -75,10 +74,12 @@ class Recipe:
         return replace(self.strong_augment, share=course.strong)
 
     def _tuned(self, term: Term, scale: float) -> Term:
-        usual, of_data = type(term)(), self.terms.get(term.kind, {})
-        if isinstance(term, InstanceContrast):
-            of_data = {"augment": self.strong_augment, **of_data}
-        values = {key: value for key, value in of_data.items() if getattr(term, key) == getattr(usual, key)}
+        of_data = {**dict.fromkeys(term.strong_fields, self.strong_augment), **self.terms.get(term.kind, {})}
+        usual = {
+            field.name: field.default if field.default_factory is MISSING else field.default_factory()
+            for field in fields(term)
+        }
+        values = {key: value for key, value in of_data.items() if getattr(term, key) == usual[key]}
         return replace(term.stretched(scale), **values)
 
 

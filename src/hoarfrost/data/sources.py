@@ -28,7 +28,7 @@ MOST_WORKERS = 8
 
 @dataclass(frozen=True)
 class Batch:
-    """B images in one or two views, all first views before all second ones."""
+    """B images in one view or more, all first views before all second ones."""
 
     images: Tensor
     """(views x B, C, H, W), normalised, or features (views x B, D); where several processes share a batch, this one's

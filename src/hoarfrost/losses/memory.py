@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -12,7 +12,7 @@ from hoarfrost.losses.functional import sharpened, unit_rows
 from hoarfrost.losses.inputs import LossInputs, present
 
 
-class Memory(nn.Module):
+class Memory(nn.Module, ABC):
     """What a discovery remembers of its own images: buffers, so that they are saved with the state of a stage."""
 
     @abstractmethod

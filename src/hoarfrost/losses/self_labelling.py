@@ -1,4 +1,4 @@
-"""Terms that label images by themselves, or tell them apart without labels; used by the method ``hoarfrost``."""
+"""Terms that label images by themselves, or tell them apart without labels, for presets of one's own."""
 
 from __future__ import annotations
 
@@ -72,6 +72,7 @@ class InstanceContrast(Term):
     kind: ClassVar[str] = "instance-contrast"
     heads: ClassVar[tuple[str, ...]] = ("projection",)
     trains: ClassVar[frozenset[str]] = frozenset({"projection"})
+    strong_fields: ClassVar[tuple[str, ...]] = ("augment",)
 
     temperature: float = 0.2
     size: int = 128

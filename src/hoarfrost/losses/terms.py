@@ -34,7 +34,9 @@ class Term(ABC):
     heads: ClassVar[tuple[str, ...]] = ()
     """the heads that it reads, each on all its views: "joint", "novel" (this step's), "auxiliary", or one it makes"""
     trains: ClassVar[frozenset[str]] = frozenset()
-    """those of them that it trains"""
+    """those of them that it trains; a head that no term names here gets no gradient"""
+    strong_fields: ClassVar[tuple[str, ...]] = ()
+    """fields that are a data set's strong changes of an image, unless a preset says otherwise"""
     counted_in_epochs: ClassVar[tuple[str, ...]] = ("ramp", "start")
 
     weight: float = 1.0
@@ -45,14 +47,19 @@ class Term(ABC):
 
     def __post_init__(self) -> None:
         for name in ("weight", "ramp", "start", "warm_up", "momentum", "threshold", "negatives", "own"):
-            value = getattr(self, name, 0)
+            value = self._number(name, 0)
             require(value >= 0, f"{name} of {self.kind} must not be below 0, as {value} is")
         for name in ("top_k", "per_class", "temperature", "update", "positives", "size", "mixed", "kept"):
-            value = getattr(self, name, 1)
+            value = self._number(name, 1)
             require(0 < value < 2**31, f"{name} of {self.kind} must be above 0 and below 2**31, not {value}")
         for name in ("momentum", "own", "threshold"):
-            value = getattr(self, name, 0)
+            value = self._number(name, 0)
             require(value < 1, f"{name} of {self.kind} must be below 1, not {value}")
+
+    def _number(self, name: str, otherwise: float) -> float:
+        """The value of a field, if there is one of that name and it is a number."""
+        value = getattr(self, name, otherwise)
+        return value if isinstance(value, int | float) else otherwise
 
     @property
     def views(self) -> tuple[View, ...]:

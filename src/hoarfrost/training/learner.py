@@ -208,7 +208,7 @@ class Learner:
         observer: Observer | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Learner:
-        """Stage one: learns the labelled classes with cross-entropy and remembers their statistics."""
+        """Stage one: learns the labelled classes by ``method.stage_one``, and remembers their statistics."""
         labelled = self._labelled(images, labels)
         config = resolve(self._asked, labelled, self.runtime.device, self._given)
         assert config.image_size is not None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hoarfrost.data.augment import Augment
-from hoarfrost.errors import unknown
+from hoarfrost.errors import require, unknown
 from hoarfrost.losses.inputs import FIRST, SECOND, Activations, LossInputs, Sizes, View
 from hoarfrost.losses.memory import Memory
 from hoarfrost.losses.terms import Replay, Term
@@ -20,7 +20,7 @@ Replayed = tuple[Tensor, Tensor]
 """features (R + more, D) of remembered classes, and the class ids (R,) of the first"""
 
 Outcome = tuple[Tensor, Tensor, tuple[Tensor | None, ...]]
-"""of a step: the loss, the statistics, and what each memory is to note"""
+"""of a step: the loss, the logged values, and the updates that the memories are to keep"""
 
 
 def choose_trained(
@@ -108,7 +108,7 @@ class Objective(nn.Module):
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """The names of what ``forward`` gives beside the loss, but for the last: how many labels were hit."""
+        """The names of the logged values: the loss, then each term; the number of correct predictions follows them."""
         return ("loss", *(term.kind for term in self.terms))
 
     def train(self, mode: bool = True) -> Objective:
@@ -124,9 +124,8 @@ class Objective(nn.Module):
 
     def epoch_done(self, epoch: int) -> None:
         """Lets the memories look back at a 0-based epoch."""
-        if self.assign is not None:
-            for memory in self.remembered:
-                memory.epoch_done(epoch, self.assign)
+        for memory in self.remembered:
+            memory.epoch_done(epoch, self.assign or _nothing_to_assign)
 
     def draw(self, generator: torch.Generator) -> Replayed | None:
         """The features that a step rehearses; the same in every process."""
@@ -137,7 +136,7 @@ class Objective(nn.Module):
     ) -> Outcome:
         """``(views x B, C, H, W)`` to the loss and to the statistics with the labels hit, ``(1 + terms + 1,)``.
 
-        ``rows`` are the indices of the whole batch's images, for memories; last is what those are to ``note``. Where
+        ``rows`` are the indices of the whole batch's images, for memories; last are the updates for those. Where
         labelled images are mixed in, ``labels`` are theirs, they come last in each view, and no row is of them.
         """
         inputs = self.inputs(images, labels, replayed, rows)
@@ -181,7 +180,7 @@ class Objective(nn.Module):
             part = self._labelled_part([view[new:] for view in features], labels)
             features, labels, first = [view[:new] for view in features], None, first[:new]
         taught = None
-        if teacher is not None and "teacher" in self.needs:
+        if teacher is not None and self.needs & {"teacher", "old heads"}:
             with torch.no_grad():
                 taught = teacher(first)
         if self.gather is not None:
@@ -301,18 +300,26 @@ def discovery_objective(
     return objective.to(device)
 
 
+def _nothing_to_assign() -> Tensor:
+    raise RuntimeError("a memory asks for the probabilities of new classes, and stage one has none")
+
+
 def made_memories(terms: Sequence[Term], sizes: Sizes) -> list[Memory]:
     """What the terms remember, in their order."""
-    return [memory for term in terms if (memory := term.make_memory(sizes)) is not None]
+    memories = [memory for term in terms if (memory := term.make_memory(sizes)) is not None]
+    names = [name for memory in memories for name in memory.loss_inputs(torch.zeros(1, dtype=torch.long))]
+    require(len(set(names)) == len(names), f"two memories give something of one name: {', '.join(sorted(names))}")
+    return memories
 
 
 def make_heads(network: Network, terms: Sequence[Term], sizes: Sizes) -> None:
-    """Gives a network the heads that terms make themselves; of one name the first that makes it."""
-    device = network.joint.weight.device
+    """Gives a network the heads that terms make themselves."""
+    device, trained = network.joint.weight.device, {name for term in terms for name in term.trains}
     for term in terms:
         for name, head in term.make_heads(sizes).items():
-            if name not in network.head_names:
-                network.heads[name] = head.to(device)
+            require(name not in network.head_names, f"{term.kind} makes a head '{name}', which is there: name it anew")
+            require(name in trained, f"{term.kind} makes a head '{name}' that no term names in trains")
+            network.heads[name] = head.to(device)
 
 
 def sizes_of(network: Network, images: int = 0, *, labelled_images: int = 0, clusters: Tensor | None = None) -> Sizes:
