@@ -13,9 +13,10 @@ import pytest
 
 from hoarfrost.config import Config
 from hoarfrost.methods import METHODS
-from hoarfrost.paper.plan import Job, Planned, carry_out, launch_here, sharing_gpu, shortened, usual_jobs
+from hoarfrost.paper.plan import Job, Planned, carry_out, launch_here, log_of, sharing_gpu, shortened, usual_jobs
 from hoarfrost.recipes import RECIPES
 from hoarfrost.settings import to_json
+from hoarfrost.store import AT_WORK
 from hoarfrost.training import runtime
 
 from .finished import finished_metrics
@@ -135,6 +136,33 @@ def test_a_failed_run_is_told_and_the_others_go_on(watched: Watched) -> None:
     failed = watched.carry_out(runs("a", "b", seeds=2), jobs=2)
     assert [run.name for run in failed] == ["a0", "b1"]
     assert {name for name, what in watched.said if what == "done"} == {"b0", "a1"}
+
+
+@pytest.mark.parametrize("earlier", ["", "hoarfrost: an error of yesterday\n"])
+def test_a_run_that_another_command_took_is_no_failure_whoever_wrote_last(watched: Watched, earlier: str) -> None:
+    """Both commands write into one log: the one that took the run may go on speaking after the other was refused."""
+    (run,) = runs("a")
+    log, codes = log_of(watched.folder, run), [2, 0]
+    log.parent.mkdir(parents=True)
+    log.write_text(earlier)
+
+    def launch(_: Planned) -> Job:
+        with log.open("a") as file:
+            file.write(f"hoarfrost: {AT_WORK}\nepoch 1 of 1\n" if len(codes) == 2 else "epoch 1 of 1\n")
+        return Ends(1, codes.pop(0))
+
+    said: list[str] = []
+    assert carry_out([run], launch, folder=watched.folder, jobs=1, said=lambda _, what: said.append(what)) == []
+    assert said == ["started", "is being carried out by another command", "started", "done"]
+
+
+def test_a_refusal_of_an_earlier_command_excuses_no_failure(watched: Watched) -> None:
+    (run,) = runs("a")
+    log = log_of(watched.folder, run)
+    log.parent.mkdir(parents=True)
+    log.write_text(f"hoarfrost: {AT_WORK}\n")
+    watched.codes = {"a0": 2}
+    assert watched.carry_out([run], jobs=1) == [run]
 
 
 def test_an_interruption_ends_what_runs(watched: Watched) -> None:

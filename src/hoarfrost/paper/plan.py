@@ -154,8 +154,18 @@ def launch_here(
 
 def last_line(path: Path) -> str:
     """Of a log; nothing where there is none."""
-    text = path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
+    text = added_to(path, 0).strip()
     return text.splitlines()[-1] if text else ""
+
+
+def size_of(path: Path) -> int:
+    """Bytes; 0 where there is no such file."""
+    return path.stat().st_size if path.is_file() else 0
+
+
+def added_to(path: Path, start: int) -> str:
+    """What stands in a log from a byte on. Runs of several commands may have written there, in any order."""
+    return path.read_bytes()[start:].decode("utf-8", errors="replace") if path.is_file() else ""
 
 
 def log_of(folder: Path, run: Planned) -> Path:
@@ -220,7 +230,7 @@ def carry_out(
     work on is left to that one; if it is not finished there, it is carried out here.
     """
     waiting, running, failed = list(plan), dict[Planned, Job](), list[Planned]()
-    made, elsewhere = set(made), set[Planned]()
+    made, elsewhere, logged = set(made), set[Planned](), dict[Planned, int]()
     try:
         while waiting or running:
             for run, job in list(running.items()):
@@ -230,7 +240,7 @@ def carry_out(
                 del running[run]
                 if code == 0:
                     made.add(run.stage_one)
-                elif code == 2 and store.AT_WORK in last_line(log_of(folder, run)):  # another command was quicker
+                elif code == 2 and store.AT_WORK in added_to(log_of(folder, run), logged[run]):  # another was quicker
                     waiting.append(run)
                     elsewhere.add(run)
                     said(run, "is being carried out by another command")
@@ -253,6 +263,7 @@ def carry_out(
                     continue
                 if len(running) < jobs and run.stage_one not in busy:
                     waiting.remove(run)
+                    logged[run] = size_of(log_of(folder, run))
                     try:
                         running[run] = launch(run)
                     except OSError as error:
