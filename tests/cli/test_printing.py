@@ -148,3 +148,15 @@ def test_a_figure_is_xml_whatever_the_classes_are_called(place: Place) -> None:
 )
 def test_other_names_are_shown_as_they_are(text: str) -> None:
     assert printable(text) == cell(text) == text
+
+
+@pytest.mark.parametrize("arguments", [["keep"], ["page", "--results"], ["renew"]], ids=lambda arguments: arguments[0])
+def test_the_program_of_the_paper_shows_no_path_as_it_is(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hoarfrost.paper.__main__ import main as paper
+
+    assert paper([*arguments, str(tmp_path / "nowhere\x1b[2J")]) == 2
+    said = capsys.readouterr()
+    assert "\x1b" not in said.out + said.err
+    assert r"nowhere\x1b[2J" in said.err

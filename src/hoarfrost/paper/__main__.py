@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         if given.verb == "figures":
             for path in write_all(grouped(read_results(given.results)), given.to):
-                print(path)
+                print(printable(str(path)))
             return 0
         if given.verb == "renew":
             for path in given.pages:
@@ -61,12 +61,13 @@ def main(arguments: list[str] | None = None) -> int:
                 path.write_text(text, encoding="utf-8")
             return 0
         for run in given.runs:
-            print(collect(run, given.to, run.name if given.folder_names else None))
+            print(printable(str(collect(run, given.to, run.name if given.folder_names else None))))
     except InputError as error:
         print(f"hoarfrost.paper: {printable(str(error))}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"hoarfrost.paper: {error.strerror or error} for {error.filename}: check the path", file=sys.stderr)
+        where = printable(str(error.filename))
+        print(f"hoarfrost.paper: {error.strerror or error} for {where}: check the path", file=sys.stderr)
         return 2
     return 0
 
