@@ -116,6 +116,26 @@ class TestATermOfItsOwn:
         assert {shapes["clusters weak"][1] for shapes in SEEN} == {16}
         assert not learner.network.heads
 
+    def test_with_a_weight_of_0_it_leaves_no_trace_in_stage_one(self, three_steps: Scenario) -> None:
+        made: list[str] = []
+
+        @dataclass(frozen=True, kw_only=True)
+        class Noticed(Swapped):
+            kind: ClassVar[str] = "test-noticed"
+
+            def make_memory(self, sizes: Sizes) -> Memory:
+                made.append("memory")
+                return super().make_memory(sizes)
+
+            def make_heads(self, sizes: Sizes) -> Mapping[str, nn.Module]:
+                made.append("heads")
+                return super().make_heads(sizes)
+
+        for weight, expected in ((0.0, []), (1.0, ["heads", "memory"])):
+            terms = (CrossEntropy(), Noticed(weight=weight))
+            learner_of(replace(FROST, stage_one=terms)).learn(three_steps.steps[0])
+            assert made == expected
+
     def test_it_changes_what_is_learned_and_alone_can_train(self, three_steps: Scenario) -> None:
         plain, swapped = learner_of(FROST), learner_of(replace(FROST, name="swapped", terms=(Swapped(),)))
         for learner in (plain, swapped):

@@ -176,24 +176,24 @@ class Objective(nn.Module):
             assert rows is not None
             assert labels is not None
             # Of both kinds every process has the same part.
-            new = len(first) * len(rows) // (len(rows) + len(labels))
-            part = self._labelled_part([view[new:] for view in features], labels)
-            features, labels, first = [view[:new] for view in features], None, first[:new]
-        taught = None
+            new_images = len(first) * len(rows) // (len(rows) + len(labels))
+            part = self._labelled_part([view[new_images:] for view in features], labels)
+            features, labels, first = [view[:new_images] for view in features], None, first[:new_images]
+        teacher_features = None
         if teacher is not None and self.needs & {"teacher", "old heads"}:
             with torch.no_grad():
-                taught = teacher(first)
+                teacher_features = teacher(first)
         if self.gather is not None:
             features = [self.gather(view) for view in features]
-            taught = None if taught is None else self.gather(taught)
+            teacher_features = None if teacher_features is None else self.gather(teacher_features)
         with torch.autocast(images.device.type, enabled=False):
             # Heads are computed in one order, whatever the terms: that in which their gradients are added up.
             logits = self._logits(features, ("novel", "joint", "auxiliary", *student.heads), first_joint=False)
             before, old_heads = None, None
-            if teacher is not None and taught is not None:
+            if teacher is not None and teacher_features is not None:
                 heads = teacher.class_heads if "old heads" in self.needs else ("joint",)
                 with torch.no_grad():
-                    before = activations(teacher, taught, heads)
+                    before = activations(teacher, teacher_features, heads)
                 if "old heads" in self.needs:
                     old_heads = activations(teacher, features[0], heads)
             replay_logits, replay_labels, extra_samples = None, None, None

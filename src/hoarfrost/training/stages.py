@@ -77,7 +77,8 @@ class Stage:
 
     def fit(self, network: Network, labelled: ImageSet) -> Learned:
         """Trains a new network on labelled images of all its classes, and remembers the statistics of each."""
-        config, terms = self.config, self.config.method.stage_one
+        config = self.config
+        terms = tuple(term for term in config.method.stage_one if term.weight)
         assert labelled.labels is not None
         network = to_channels_last(network, self.runtime.device)
         self._make_heads(network, terms, len(labelled))
@@ -109,22 +110,24 @@ class Stage:
         unknown = np.flatnonzero(assigned < 0)
         if not only_new:
             images = self._enough(images.take(unknown), len(images), novel)
-        still = () if method.moving_statistics else method.frozen
-        of = partial(self._samples, student, frozen=still, terms=method.active, usual=self.config.discover_augment)
-        samples, again = of(images), None if labelled is None else of(labelled)
-        trained = self._train_student(student, before, samples, again)
-        found_in = self._assign_new(student, samples, least=0.0 if only_new else SURE)
-        assigned[unknown] = found_in
+        frozen_whole = () if method.moving_statistics else method.frozen
+        samples_of = partial(
+            self._samples, student, frozen=frozen_whole, terms=method.active, usual=self.config.discover_augment
+        )
+        samples, labelled_samples = samples_of(images), None if labelled is None else samples_of(labelled)
+        trained = self._train_student(student, before, samples, labelled_samples)
+        assigned_new = self._assign_new(student, samples, least=0.0 if only_new else SURE)
+        assigned[unknown] = assigned_new
         network = {"trained": student, "unmoved": unmoved}.get(method.decides) or average_of(unmoved, student)
         if network is not student:
             network.novel[-1] = student.novel[-1]
-        found = self._statistics(network, samples, found_in - teacher.classes, novel, "discover")
+        found = self._statistics(network, samples, assigned_new - teacher.classes, novel, "discover")
         statistics = before.statistics.extended(found)
         if method.design.readout == ClassMeans():
             set_nearest(network.joint, statistics.mean, statistics.count > 0)
         calibration = before.calibration
         if method.design.readout.by_likelihood:
-            of_new = calibrated(self._inference, network, samples, found_in, found, before.statistics)
+            of_new = calibrated(self._inference, network, samples, assigned_new, found, before.statistics)
             known_images, new_images = int(before.statistics.count.sum()), int(found.count.sum())
             calibration = calibration.with_more(of_new.temperature, images=known_images, more=new_images)
         classes = before.classes.with_discovered(novel)
