@@ -16,6 +16,7 @@ import argparse
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -196,12 +197,13 @@ def one_device(name: str, device: str, batch: int) -> dict[str, Any]:
 
 
 def devices(device: str) -> dict[str, Any]:
-    """Each off, between two runs with all on."""
+    """Each off by itself, with runs in between that have all on."""
     if plan_for(device) is not GPU:
         return {}
-    rows = []
+    rows, off = [], list(DEVICES)
+    in_turns = [name for at in range(0, len(off), 2) for name in ("", *off[at : at + 2])]
     with tempfile.TemporaryDirectory() as cache:
-        for name in ("", *(other for off in DEVICES for other in (off, ""))):
+        for name in (*in_turns, ""):
             command = [sys.executable, __file__, "--off", name, "--device", device]
             environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
@@ -211,13 +213,16 @@ def devices(device: str) -> dict[str, Any]:
 
 def gains(rows: list[dict[str, Any]]) -> str:
     """By how much each makes a stage faster than it is without."""
-    table = []
-    for before, off, after in zip(rows[::2], rows[1::2], rows[2::2], strict=False):
-        cells = []
-        for key in ("stage_one", "discovery"):
-            usual = (before[key]["seconds_per_epoch"] + after[key]["seconds_per_epoch"]) / 2
-            cells.append(f"{100 * (off[key]['seconds_per_epoch'] / usual - 1):+.1f} %")
-        table.append([off["off"], *cells])
+
+    def seconds(row: dict[str, Any]) -> list[float]:
+        return [row[key]["seconds_per_epoch"] for key in ("stage_one", "discovery")]
+
+    usual = [statistics.median(times) for times in zip(*(seconds(row) for row in rows if not row["off"]), strict=True)]
+    table = [
+        [row["off"], *(f"{100 * (own / all_on - 1):+.1f} %" for own, all_on in zip(seconds(row), usual, strict=True))]
+        for row in rows
+        if row["off"]
+    ]
     return markdown(["without", "stage one takes", "discovery takes"], table)
 
 
@@ -325,11 +330,7 @@ def section(kept: dict[str, Any]) -> str:
             "",
             by("batch"),
             "",
-            *(
-                ["What each device gains, all others on:\n", gains(kept["devices"]["rows"]), ""]
-                if "devices" in kept
-                else []
-            ),
+            *gained(kept),
         ]
     )
 

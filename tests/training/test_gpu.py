@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -9,26 +10,42 @@ import pytest
 import torch
 from torch import Tensor
 
-from hoarfrost.config import Schedule
+from hoarfrost import Learner
+from hoarfrost.config import Method, Schedule
 from hoarfrost.data.augment import Crop
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser
+from hoarfrost.losses.self_labelling import InstanceContrast, OverClustering, SelfLabelling
+from hoarfrost.losses.terms import CrossEntropy, FeatureDistillation
 from hoarfrost.methods import METHODS
 from hoarfrost.models.backbones import build_backbone
-from hoarfrost.models.network import Network, grow, to_channels_last
+from hoarfrost.models.network import Design, Network, grow, to_channels_last
+from hoarfrost.models.readout import Gaussians
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.capture import Capture
 from hoarfrost.training.loop import build_optimizer
-from hoarfrost.training.objective import Objective, choose_trained, discovery_objective
+from hoarfrost.training.objective import Objective, choose_trained, discovery_objective, make_heads, sizes_of
 from hoarfrost.training.runtime import Runtime
 from hoarfrost.training.step import Stepper
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
+SELF_LABELLING = Method(
+    name="self-labelling",
+    summary="terms with views and heads of their own, in both stages",
+    paper="",
+    stage_one=(CrossEntropy(), InstanceContrast(weight=0.3)),
+    terms=(SelfLabelling(), OverClustering(), FeatureDistillation(weight=10.0, form="cosine")),
+    design=Design(novel="cosine", readout=Gaussians(features="sqrt")),
+    decides="unmoved",
+    start="k-means",
+)
+BY_NAME = {**METHODS, "fit": METHODS["frost"], "fit with contrast": SELF_LABELLING, "self-labelling": SELF_LABELLING}
+
 Stage = str
 """stage one, "fit", or a discovery by a method"""
 
-STAGES = ["fit", "frost", "ncl", "ncl-labelled", "restune", "dtc-te"]
+STAGES = ["fit", "frost", "ncl", "ncl-labelled", "restune", "dtc-te", "fit with contrast", "self-labelling"]
 STEPS = 8
 SMALL = Schedule(epochs=1, drops=(), learning_rate=1e-7)
 """A rate so small that steps do not depend on those before them. At 1e-3 it takes eight steps until weights that differ
@@ -44,13 +61,15 @@ def pictures(count: int, seed: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 def objective_of(stage: Stage, device: torch.device) -> Objective:
     torch.manual_seed(0)
-    method = METHODS["frost" if stage == "fit" else stage]
+    method = BY_NAME[stage]
     teacher = to_channels_last(Network(build_backbone("resnet18", 3), 4, method.design), device)
-    if stage == "fit":
+    if stage.startswith("fit"):
+        make_heads(teacher, method.stage_one, sizes_of(teacher, 32 * STEPS))
         choose_trained(teacher, frozen=(), terms=method.stage_one)
         return Objective(teacher, terms=method.stage_one).to(device)
     teacher.requires_grad_(False)
     student = to_channels_last(grow(teacher, 3), device)
+    make_heads(student, method.active, sizes_of(student, 32 * STEPS))
     choose_trained(student, frozen=method.frozen, terms=method.active)
     return discovery_objective(
         student,
@@ -82,7 +101,7 @@ def taken(
         objective.train()
         labels = np.arange(32 * STEPS, dtype=np.int64) % 4
         source = ImageSource(
-            ImageSet(pictures(32 * STEPS, 0), labels if stage == "fit" else None, ("a", "b", "c", "d")),
+            ImageSet(pictures(32 * STEPS, 0), labels if stage.startswith("fit") else None, ("a", "b", "c", "d")),
             views=objective.augments(Crop()),
             batch_size=32,
             normaliser=Normaliser((0.5,) * 3, (0.25,) * 3, runtime.device),
@@ -163,3 +182,25 @@ def test_replayed_steps_draw_new_numbers_and_those_of_plain_ones() -> None:
     plain, replayed = drawn(replayed=False), drawn(replayed=True)
     assert len({tuple(numbers) for numbers in replayed}) == len(replayed) == 16
     assert replayed == plain
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        SELF_LABELLING,
+        replace(SELF_LABELLING, decides="average", weight_average=0.9),
+        replace(SELF_LABELLING, decides="trained", frozen=("all",)),
+        replace(METHODS["frost"], weight_average=0.9),
+    ],
+    ids=["unmoved", "average", "frozen", "averaged weights"],
+)
+def test_a_whole_run_learns(method: Method) -> None:
+    labels = np.arange(320) % 4
+    images = pictures(8, 0)[labels] ^ pictures(320, 1) % 16
+    settings = {"fit.epochs": 6, "fit.drops": [], "discover.epochs": 6, "discover.drops": [], "discover.batch_size": 32}
+    learner = Learner(method, "small", device="cuda", compiled="on", settings=settings).fit(images, labels)
+    assert (learner.predict(images) == labels).mean() > 0.9
+    learner.discover(pictures(8, 0)[4 + labels] ^ pictures(320, 2) % 16, novel=4)
+    assert (learner.predict(images) == labels).mean() > 0.5
+    assert learner.assigned is not None
+    assert len(np.unique(learner.assigned)) > 1, "clusters were found"
