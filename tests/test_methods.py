@@ -45,6 +45,11 @@ class Learned:
     def method(self) -> Method:
         return self.learner.config.method
 
+    @property
+    def moves(self) -> bool:
+        """Whether the network that stays is one that was trained."""
+        return bool(self.method.active) and self.method.decides != "unmoved"
+
     def moved(self, name: str, first: int, last: int) -> bool:
         """Whether a tensor differs between two steps."""
         return not torch.equal(self.states[first][name], self.states[last][name])
@@ -96,7 +101,7 @@ def parameters_of(learner: Learner, *parts: str) -> list[str]:
 
 
 def test_frozen_parameters_stay_bit_for_bit_and_the_others_do_not(learned: Learned) -> None:
-    frozen = learned.method.frozen if learned.method.active else ("stem", "stage1", "stage2", "stage3")
+    frozen = learned.method.frozen if learned.moves else ("stem", "stage1", "stage2", "stage3")
     if learned.method.supervised:
         frozen = ()
     for name in parameters_of(learned.learner, *frozen):
@@ -108,7 +113,7 @@ def test_frozen_parameters_stay_bit_for_bit_and_the_others_do_not(learned: Learn
 
 
 def test_batch_statistics_of_frozen_parts_go_on(learned: Learned) -> None:
-    assert learned.moved("backbone.stem.1.running_mean", 0, 1) == bool(learned.method.active)
+    assert learned.moved("backbone.stem.1.running_mean", 0, 1) == learned.moves
 
 
 def test_earlier_novel_heads_stay_bit_for_bit_and_branches_go_on(learned: Learned) -> None:

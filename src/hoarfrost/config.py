@@ -108,8 +108,8 @@ class Course:
     cosine: bool = False
     nesterov: bool | None = None
     weight_decay: float | None = None
-    batch: Literal["usual", "stage one", "large"] = "usual"
-    """how large batches are: as usual, as in stage one, or as large as suits the data set"""
+    batch: Literal["usual", "double", "stage one", "large"] = "usual"
+    """how large batches are: as usual, twice that, as in stage one, or as large as suits the data set"""
     strong: float = 0.0
     """the share of images that are changed as strongly as suits the data set; 0: all as usual"""
     reflects: bool = False
@@ -119,7 +119,8 @@ class Course:
         """The schedule on a data set whose batches are so large in stage one, and where they are to be large."""
         if self == Course():
             return usual
-        batches = {"usual": usual.batch_size, "stage one": stage_one, "large": large}
+        double = usual.batch_size and 2 * usual.batch_size
+        batches = {"usual": usual.batch_size, "double": double, "stage one": stage_one, "large": large}
         own = replace(
             usual,
             epochs=self.epochs,
@@ -148,7 +149,7 @@ class Method:
     stage_one: tuple[Term, ...] = (CrossEntropy(),)
     # Deviation: the paper does not say what is frozen; this is the public code's choice.
     frozen: tuple[str, ...] = ("stem", "stage1")
-    """parts of the backbone that stay as they are in discovery, or "all" """
+    """parts of the backbone that stay as they are in discovery; or "all", or "all but the last" """
     moving_statistics: bool = False
     """whether the batch statistics of frozen parts move all the same"""
     design: Design = field(default_factory=Design)

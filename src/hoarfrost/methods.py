@@ -7,6 +7,7 @@ from dataclasses import replace
 from hoarfrost import plugins
 from hoarfrost.config import Course, Method
 from hoarfrost.errors import InputError
+from hoarfrost.losses.self_labelling import InstanceContrast, OverClustering, SelfLabelling
 from hoarfrost.losses.terms import (
     ClusterConsistency,
     Clustering,
@@ -25,11 +26,34 @@ from hoarfrost.losses.terms import (
     SelfTraining,
     Term,
 )
+from hoarfrost.models.backbones import BUT_LAST
 from hoarfrost.models.network import Design
-from hoarfrost.models.readout import ClassMeans, HeadLogits, HeadProbabilities
+from hoarfrost.models.readout import ClassMeans, Gaussians, HeadLogits, HeadProbabilities
 
+DEFAULT = "hoarfrost"
 PAPER = "Roy et al., Class-incremental Novel Class Discovery, ECCV 2022"
 HERE = "a reference of this project, not from a paper"
+
+# A copy of the network discovers and is thrown away; the network of stage one decides, by a Gaussian for each class, so
+# that nothing that was learned can drift. docs/hoarfrost.md has the equations, and what each part gains.
+HOARFROST = Method(
+    name=DEFAULT,
+    summary="a copy that labels images by itself discovers; class Gaussians of the network that never moves decide",
+    paper=HERE,
+    stage_one=(CrossEntropy(), InstanceContrast(weight=0.3)),
+    terms=(
+        SelfLabelling(weight=1.0),
+        OverClustering(weight=1.0),
+        FeatureDistillation(weight=10.0, form="cosine"),
+    ),
+    frozen=(BUT_LAST,),
+    moving_statistics=True,
+    design=Design(novel="cosine", readout=Gaussians(features="sqrt")),
+    start="k-means",
+    decides="unmoved",
+    fit_course=Course(cosine=True, nesterov=True, weight_decay=5e-4, batch="double", strong=0.5),
+    course=Course(epochs=40, cosine=True, batch="large", strong=1.0),
+)
 
 # The values that depend on the data set (the weight and ramp of consistency, the weight of self-training, the number of
 # replayed features, the epochs between two targets) are set by its recipe (hoarfrost.recipes), unless a method has its
@@ -181,6 +205,7 @@ def rehearsing(method: Method, replay: Replay, design: Design) -> Method:
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
+        HOARFROST,
         FROST,
         AUTONOVEL,
         RESTUNE,

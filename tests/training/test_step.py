@@ -25,7 +25,7 @@ from hoarfrost.models.resnet import ResNet, Shape
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.compiling import compiled
 from hoarfrost.training.loop import build_optimizer, set_learning_rate
-from hoarfrost.training.objective import Objective, choose_trained, discovery_objective
+from hoarfrost.training.objective import Objective, choose_trained, discovery_objective, make_heads, sizes_of
 from hoarfrost.training.rounding import Rounded, descend
 from hoarfrost.training.runtime import COMPILE_FROM, Runtime
 from hoarfrost.training.step import Pass, Stepper
@@ -54,6 +54,7 @@ def objective_of(method: str, *, together: bool = True) -> Objective:
     preset = METHODS[method]
     teacher = Network(ResNet(TWO_STAGES, 3), 3, preset.design).requires_grad_(False)
     student, terms = grow(teacher, 2), preset.active
+    make_heads(student, terms, sizes_of(student, IMAGES))
     choose_trained(student, frozen=("stem",), terms=terms)
     objective = discovery_objective(
         student,

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compile", default="on", choices=["on", "off"], help="whether steps are compiled on a GPU (default: on)"
     )
-    options.add_method(parser)
+    options.add_method(parser, default="frost")  # whose speed is compared
     options.add_learning(parser)
     options.add_running(parser, resume=False)
 

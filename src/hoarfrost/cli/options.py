@@ -100,10 +100,13 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_method(parser: argparse.ArgumentParser) -> None:
+def add_method(parser: argparse.ArgumentParser, default: str = "hoarfrost") -> None:
     """The method and the backbone."""
     parser.add_argument(
-        "--method", default="frost", metavar="NAME", help="one of those that 'hoarfrost methods' lists (default: frost)"
+        "--method",
+        default=default,
+        metavar="NAME",
+        help=f"one of those that 'hoarfrost methods' lists (default: {default})",
     )
     parser.add_argument(
         "--backbone",

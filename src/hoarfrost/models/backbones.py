@@ -17,6 +17,9 @@ from hoarfrost.errors import InputError, require, unknown
 ALL = "all"
 """in the place of the names of all parts"""
 
+BUT_LAST = "all but the last"
+"""in the place of the names of all parts but the last"""
+
 OBJECT = "object:"
 """begins the name of a backbone that has none, since somebody made it in Python"""
 
@@ -59,9 +62,9 @@ class Backbone(nn.Module, ABC):
         """Normalised images ``(B, C, H, W)`` to features ``(B, width)``, in single precision."""
 
     def chosen(self, names: Iterable[str]) -> dict[str, nn.Module]:
-        """The parts of these names, or of all where one of them is "all"."""
-        names = tuple(names)
-        return {name: self.part(name) for name in (self.parts if ALL in names else names)}
+        """The parts of these names; one of them may be "all", or "all but the last"."""
+        several = {ALL: tuple(self.parts), BUT_LAST: tuple(self.parts)[:-1]}
+        return {part: self.part(part) for name in names for part in several.get(name, (name,))}
 
     def part(self, name: str) -> nn.Module:
         """A part by its name."""

@@ -17,7 +17,7 @@ from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError, unknown
-from hoarfrost.methods import get_method
+from hoarfrost.methods import DEFAULT, get_method
 from hoarfrost.models.backbones import Backbone, build_backbone, find_backbone, name_of
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Model
@@ -51,7 +51,7 @@ class Learner:
 
     def __init__(
         self,
-        method: str | Method = "frost",
+        method: str | Method = DEFAULT,
         backbone: str | Backbone = "auto",
         seed: int = 0,
         *,

@@ -89,7 +89,7 @@ class Objective(nn.Module):
         self.needs = frozenset(need for term in self.terms for need in term.needs)
         self.rehearsal = rehearsal if "replay" in self.needs else None
         self.views = views_of(self.terms)
-        self.read = {(head, view) for term in self.terms for head in term.heads for view in term.views}
+        self.read = {(head, view.name) for term in self.terms for head in term.heads for view in term.views}
         for head, _ in self.read:
             if head not in student.head_names:
                 raise unknown("head", head, student.head_names)
@@ -246,7 +246,7 @@ class Objective(nn.Module):
             (head, view.name): self.student.logits(head, seen)
             for head in heads
             for view, seen in zip(self.views, features, strict=True)
-            if (head, view) in self.read and (first_joint or (head, view) != ("joint", FIRST))
+            if (head, view.name) in self.read and (first_joint or (head, view.name) != ("joint", FIRST.name))
         }
 
     def _by_view(self, features: Sequence[Tensor]) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from hoarfrost.config import Config
 from hoarfrost.data.arrays import default_size
 from hoarfrost.data.images import ImageSet, in_chunks
 from hoarfrost.errors import require, unknown
-from hoarfrost.models.backbones import ALL, Backbone, look_at
+from hoarfrost.models.backbones import ALL, BUT_LAST, Backbone, look_at
 
 
 def resolve(config: Config, images: ImageSet, device: torch.device, given: Backbone | None = None) -> Config:
@@ -59,8 +59,8 @@ def check_frozen(config: Config, parts: Sequence[str]) -> None:
     """Refuses parts to freeze that the backbone, which has these, does not have."""
     for key, names in (("method.frozen", config.method.frozen), ("fit_frozen", config.fit_frozen)):
         for part in names:
-            if part not in (*parts, ALL):
-                raise unknown(f"part of the backbone ({key})", part, [*parts, ALL])
+            if part not in (*parts, ALL, BUT_LAST):
+                raise unknown(f"part of the backbone ({key})", part, [*parts, ALL, BUT_LAST])
 
 
 def channel_statistics(images: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
