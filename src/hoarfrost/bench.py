@@ -177,7 +177,7 @@ def measure(
         "precision": "bf16" if runtime.half else "fp32",
         "backbone": learner.config.backbone,
         "image": [size, size, channels],
-        "compiled": compiled,
+        "compiled": "on" if learner.trained["compiled"] else "off",
         "images": load.images,
         "classes": [load.known, load.novel],
         "stage_one": {

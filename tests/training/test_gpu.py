@@ -28,7 +28,10 @@ from hoarfrost.training.objective import Objective, choose_trained, discovery_ob
 from hoarfrost.training.runtime import Runtime
 from hoarfrost.training.step import Stepper
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+    pytest.mark.filterwarnings("error:the step could not be compiled"),
+]
 
 SELF_LABELLING = Method(
     name="self-labelling",

@@ -16,7 +16,7 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._inductor.compile_fx import compile_fx
 
 from hoarfrost.config import Method
-from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
+from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop, Strong
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser
 from hoarfrost.methods import METHODS
@@ -103,7 +103,7 @@ def traced(objective: Objective, source: ImageSource, runtime: Runtime) -> tuple
     return plain, same
 
 
-@pytest.mark.parametrize("augment", [Augment(), Crop(), Affine(), ResizedCrop()], ids=lambda a: a.kind)
+@pytest.mark.parametrize("augment", [Augment(), Crop(), Affine(), ResizedCrop(), Strong()], ids=lambda a: a.kind)
 def test_a_step_is_one_graph_whatever_the_augmentation(augment: Augment) -> None:
     objective = objective_of("frost-without-fd-fr-st")  # few terms: it is about the images
     plain, same = traced(objective, source_for(objective, augment), Runtime("cpu"))
@@ -114,6 +114,23 @@ def test_a_step_is_one_graph_whatever_the_augmentation(augment: Augment) -> None
 def test_a_step_is_one_graph_whatever_the_method(method: str) -> None:
     objective = objective_of(method, together=False)
     plain, same = traced(objective, source_for(objective), Runtime("cpu", "bf16"))
+    torch.testing.assert_close(same, plain)
+
+
+def test_a_step_of_stage_one_with_views_of_its_own_is_one_graph() -> None:
+    network, terms = Network(ResNet(TWO_STAGES, 3), 3), METHODS["hoarfrost"].stage_one
+    make_heads(network, terms, sizes_of(network, LABELLED))
+    objective = Objective(network, terms=terms)
+    objective.set_epoch(0)
+    images = np.random.default_rng(0).integers(0, 256, (LABELLED, 12, 12, 3), dtype=np.uint8)
+    source = ImageSource(
+        ImageSet(images, np.arange(LABELLED) % 3, tuple("abc")),
+        views=objective.augments(Crop()),
+        batch_size=8,
+        normaliser=Normaliser((0.5,) * 3, (0.2,) * 3, CPU),
+        device=CPU,
+    )
+    plain, same = traced(objective, source, Runtime("cpu", "bf16"))
     torch.testing.assert_close(same, plain)
 
 

@@ -234,8 +234,8 @@ def _luminance(pixels: Tensor) -> Tensor:
     """``(B, C, H, W)`` to ``(B, 1, H, W)``: how bright each pixel looks."""
     if pixels.shape[1] == 1:
         return pixels
-    weights = torch.tensor([0.299, 0.587, 0.114], device=pixels.device)
-    return (pixels * weights[:, None, None]).sum(dim=1, keepdim=True)
+    red, green, blue = pixels.split(1, dim=1)
+    return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
 def _uniform(numbers: int, count: int, generator: torch.Generator) -> Tensor:

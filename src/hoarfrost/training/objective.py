@@ -90,6 +90,7 @@ class Objective(nn.Module):
         self.rehearsal = rehearsal if "replay" in self.needs else None
         self.views = views_of(self.terms)
         self.read = {(head, view.name) for term in self.terms for head in term.heads for view in term.views}
+        self.made_heads = tuple(student.heads)
         for head, _ in self.read:
             if head not in student.head_names:
                 raise unknown("head", head, student.head_names)
@@ -188,7 +189,7 @@ class Objective(nn.Module):
             teacher_features = None if teacher_features is None else self.gather(teacher_features)
         with torch.autocast(images.device.type, enabled=False):
             # Heads are computed in one order, whatever the terms: that in which their gradients are added up.
-            logits = self._logits(features, ("novel", "joint", "auxiliary", *student.heads), first_joint=False)
+            logits = self._logits(features, ("novel", "joint", "auxiliary", *self.made_heads), first_joint=False)
             before, old_heads = None, None
             if teacher is not None and teacher_features is not None:
                 heads = teacher.class_heads if "old heads" in self.needs else ("joint",)
@@ -228,7 +229,7 @@ class Objective(nn.Module):
             features = [self.gather(view) for view in features]
         with torch.autocast(labels.device.type, enabled=False):
             by_view = self._by_view(features)
-            logits = self._logits(features, ("joint", "novel", "auxiliary", *self.student.heads))
+            logits = self._logits(features, ("joint", "novel", "auxiliary", *self.made_heads))
         sizes = sizes_of(self.student)
         return LossInputs(
             labelled_classes=sizes.labelled_classes,
