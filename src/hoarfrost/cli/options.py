@@ -105,11 +105,9 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method", default="frost", metavar="NAME", help="one of those that 'hoarfrost methods' lists (default: frost)"
     )
+    names = listed("resnet18", "small", "efficientnet-lite0", group=plugins.BACKBONES)
     parser.add_argument(
-        "--backbone",
-        default="auto",
-        metavar="NAME",
-        help=f"{listed('resnet18', 'small', group=plugins.BACKBONES)} (default: what suits the data)",
+        "--backbone", default="auto", metavar="NAME", help=f"{names} (default: what suits images and device)"
     )
 
 

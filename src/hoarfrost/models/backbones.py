@@ -48,6 +48,8 @@ class Backbone(nn.Module, ABC):
     """the number of features"""
     input = Input()
     """what its images must be"""
+    pretrained = False
+    """whether it has learned before: then it may stay as it is"""
 
     @property
     @abstractmethod
@@ -57,6 +59,9 @@ class Backbone(nn.Module, ABC):
     @abstractmethod
     def forward(self, images: Tensor) -> Tensor:
         """Normalised images ``(B, C, H, W)`` to features ``(B, width)``, in single precision."""
+
+    def load_pretrained(self) -> None:
+        """Takes the weights that it begins stage one with, where they lie in a file; a saved model has its own."""
 
     def chosen(self, names: Iterable[str]) -> dict[str, nn.Module]:
         """The parts of these names, or of all where one of them is "all"."""
@@ -84,7 +89,18 @@ def small(channels: int) -> Backbone:
     return ResNet(Shape(widths=(16, 32, 64), blocks=1, stem_stride=2), channels)
 
 
-BACKBONES: dict[str, Callable[[int], Backbone]] = {"resnet18": resnet18, "small": small}
+def efficientnet_lite0(_: int) -> Backbone:
+    """One for photographs, which has learned from those of ImageNet; for 3 channels."""
+    from hoarfrost.models.efficientnet import EfficientNet
+
+    return EfficientNet()
+
+
+BACKBONES: dict[str, Callable[[int], Backbone]] = {
+    "resnet18": resnet18,
+    "small": small,
+    "efficientnet-lite0": efficientnet_lite0,
+}
 """what makes each by its name, for 1 or 3 channels; weights aside, it is the same for both"""
 
 
@@ -96,11 +112,17 @@ def find_backbone(name: str) -> Callable[[int], Backbone]:
     return build
 
 
-def build_backbone(name: str, channels: int, given: Backbone | None = None) -> Backbone:
-    """A new backbone by its name; where that is the name of a ``given`` object, a copy of it."""
+def build_backbone(name: str, channels: int, given: Backbone | None = None, *, begins: bool = True) -> Backbone:
+    """A new backbone by its name; where that is the name of a ``given`` object, a copy of it.
+
+    One that ``begins`` has the weights that it comes with, if any; otherwise others are put into it.
+    """
     if given is not None and name == name_of(given):
         return copy.deepcopy(given)
-    return _made(name, find_backbone(name), channels)
+    backbone = _made(name, find_backbone(name), channels)
+    if begins:
+        backbone.load_pretrained()
+    return backbone
 
 
 def _made(name: str, build: Callable[[int], Backbone], channels: int) -> Backbone:
