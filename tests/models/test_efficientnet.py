@@ -16,7 +16,7 @@ from hoarfrost import Learner
 from hoarfrost.errors import InputError
 from hoarfrost.models import efficientnet
 from hoarfrost.models.backbones import build_backbone, look_at
-from hoarfrost.models.efficientnet import STAGES, EfficientNet, SameConv, pretrained_weights
+from hoarfrost.models.efficientnet import STAGES, EfficientNet, Layer, pretrained_weights
 
 
 def random_images(*shape: int) -> Tensor:
@@ -42,11 +42,19 @@ def naive_convolution(image: Tensor, weight: Tensor, stride: int) -> Tensor:
 
 @pytest.mark.parametrize(("kernel", "stride"), [(1, 1), (3, 1), (3, 2), (5, 1), (5, 2)])
 @pytest.mark.parametrize("shape", [(6, 8), (7, 5), (1, 2)])
-def test_naive_convolution(kernel: int, stride: int, shape: tuple[int, int]) -> None:
-    layer = SameConv(1, 1, kernel, stride=stride, bias=False)
-    image = random_images(*shape)
-    expected = naive_convolution(image, layer.weight.detach()[0, 0], stride)
-    torch.testing.assert_close(layer(image[None, None])[0, 0].detach(), expected)
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("activated", [False, True])
+def test_naive_layer(kernel: int, stride: int, shape: tuple[int, int], training: bool, activated: bool) -> None:
+    layer = Layer(1, 1, kernel, stride=stride, activated=activated).train(training)
+    nn.init.constant_(layer.norm.weight, 20.0)  # so that some is above 6
+    nn.init.constant_(layer.norm.bias, 0.5)
+    layer.norm.running_mean, layer.norm.running_var = torch.tensor([0.3]), torch.tensor([0.7])
+    images = random_images(2, *shape)
+    expected = torch.stack([naive_convolution(image, layer.conv.weight.detach()[0, 0], stride) for image in images])
+    mean, variance = (expected.mean(), expected.var(correction=0)) if training else (0.3, 0.7)
+    expected = (expected - mean) / (variance + 1e-3) ** 0.5 * 20 + 0.5
+    expected = expected.clamp(0, 6) if activated else expected
+    torch.testing.assert_close(layer(images[:, None])[:, 0].detach(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_parameters_counted_by_hand() -> None:
@@ -84,11 +92,11 @@ class TestWeights:
     def test_each_has_its_place(self) -> None:
         """By the package's own names, wherever those say the same; the order has decided."""
         given, ours = pretrained_weights(), build_backbone("efficientnet-lite0", 3).state_dict()
-        assert torch.equal(ours["layers.stem.0.weight"], given["_conv_stem.weight"])
-        assert torch.equal(ours["layers.stage1.0.layers.0.0.weight"], given["_blocks.0._depthwise_conv.weight"])
-        assert torch.equal(ours["layers.stage2.1.layers.1.0.weight"], given["_blocks.2._depthwise_conv.weight"])
-        assert torch.equal(ours["layers.stage7.0.layers.2.1.running_var"], given["_blocks.15._bn2.running_var"])
-        assert torch.equal(ours["layers.top.1.bias"], given["_bn1.bias"])
+        assert torch.equal(ours["layers.stem.conv.weight"], given["_conv_stem.weight"])
+        assert torch.equal(ours["layers.stage1.0.layers.0.conv.weight"], given["_blocks.0._depthwise_conv.weight"])
+        assert torch.equal(ours["layers.stage2.1.layers.1.conv.weight"], given["_blocks.2._depthwise_conv.weight"])
+        assert torch.equal(ours["layers.stage7.0.layers.2.norm.running_var"], given["_blocks.15._bn2.running_var"])
+        assert torch.equal(ours["layers.top.norm.bias"], given["_bn1.bias"])
 
     def test_what_it_learned_before_tells_pictures_apart(self) -> None:
         """Turned and shifted, a picture stays nearer to itself than to another one; at random it need not."""
@@ -104,8 +112,9 @@ class TestWeights:
 
     def test_looking_at_it_reads_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(efficientnet, "pretrained_weights", lambda: pytest.fail("they were read"))
-        looks, parts = look_at("efficientnet-lite0")
+        looks, parts, pretrained = look_at("efficientnet-lite0")
         assert (looks.side, looks.channels, looks.mean, looks.std) == (224, 3, (0.498,) * 3, (0.502,) * 3)
+        assert pretrained
         assert parts[:3] == ("stem", "stage1", "stage2")
 
     def test_without_the_package(self, monkeypatch: pytest.MonkeyPatch) -> None:

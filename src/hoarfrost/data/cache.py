@@ -38,14 +38,17 @@ class ImageStorage:
 
     on_disk: whether they stay on disk until they are used; None: where they would take more than half of the memory.
     cache: a folder for one file of decoded pixels, from which they are then read.
+    photographs: the side to which photographs are resized where none is asked for. Images of that side stay on disk:
+    features are made of them once.
     """
 
     on_disk: bool | None = None
     cache: Path | None = None
+    photographs: int | None = None
 
     def stay_on_disk(self, images: OnDisk) -> bool:
         """Whether these do."""
-        if self.cache is not None:
+        if self.cache is not None or (self.on_disk is None and images.size == self.photographs):
             return True
         return too_large(images) if self.on_disk is None else self.on_disk
 

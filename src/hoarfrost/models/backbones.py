@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -138,16 +139,29 @@ def name_of(backbone: Backbone) -> str:
     return f"{OBJECT}{kind.__module__}.{kind.__qualname__}"
 
 
-def look_at(name: str, given: Backbone | None = None) -> tuple[Input, tuple[str, ...]]:
-    """What the images of a backbone must be, and the names of its parts; before there are images."""
+class Looks(NamedTuple):
+    """What can be said of a backbone before there are images."""
+
+    input: Input
+    parts: tuple[str, ...]
+    """their names"""
+    pretrained: bool
+
+    @classmethod
+    def of(cls, backbone: Backbone) -> Looks:
+        """Of one that is there."""
+        return cls(backbone.input, tuple(backbone.parts), backbone.pretrained)
+
+
+def look_at(name: str, given: Backbone | None = None) -> Looks:
+    """What can be said of a backbone by its name; where that is the name of a ``given`` object, of that one."""
     if given is not None and name == name_of(given):
-        return given.input, tuple(given.parts)
+        return Looks.of(given)
     return _look_at(name, find_backbone(name))
 
 
 @cache
-def _look_at(name: str, build: Callable[[int], Backbone]) -> tuple[Input, tuple[str, ...]]:
-    """Makes one to see."""
-    with torch.random.fork_rng(devices=[]):  # the weights are thrown away
-        backbone = _made(name, build, 3)
-    return backbone.input, tuple(backbone.parts)
+def _look_at(name: str, build: Callable[[int], Backbone]) -> Looks:
+    """Makes one to see; it reads no weights."""
+    with torch.random.fork_rng(devices=[]):  # those that were drawn are thrown away
+        return Looks.of(_made(name, build, 3))

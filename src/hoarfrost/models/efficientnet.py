@@ -34,24 +34,37 @@ STAGES = (
 STEM, WIDTH = 32, 1280
 
 
-class SameConv(nn.Conv2d):
-    """A convolution whose output is as large as its input divided by the stride; what is odd is added after the end."""
+class Layer(nn.Module):
+    """A convolution, batch normalisation and, unless it is the last of a block, ReLU6.
+
+    The output is as large as the input divided by the stride; of the zeros that this takes around the image, an odd one
+    is at the end.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int = 1, *, stride: int = 1, groups: int = 1, activated: bool = True
+    ) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride=stride, groups=groups, bias=False)
+        self.norm = BatchNorm(outputs, eps=1e-3, momentum=0.01)
+        self.activated = activated
 
     def forward(self, x: Tensor) -> Tensor:
         """``(B, C, H, W)`` to ``(B, C', H / stride, W / stride)``, rounded up."""
-        (kernel, _), (stride, _) = self.kernel_size, self.stride
+        conv, norm, weight, bias = self.conv, self.norm, self.conv.weight, None
+        if not norm.training:  # as one with the convolution, which takes a third less of a CPU's time
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
+            weight, bias = weight * scale[:, None, None, None], norm.bias - norm.running_mean * scale
+        (kernel, _), (stride, _) = conv.kernel_size, conv.stride
         lacks = [max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in x.shape[2:]]
-        pad = [part for lack in reversed(lacks) for part in (lack // 2, lack - lack // 2)]
-        return F.conv2d(F.pad(x, pad) if any(pad) else x, self.weight, None, self.stride, 0, 1, self.groups)
-
-
-def layer(
-    inputs: int, outputs: int, kernel: int = 1, *, stride: int = 1, groups: int = 1, activated: bool = True
-) -> nn.Module:
-    """A convolution, batch normalisation and, unless it is the last of a block, ReLU6."""
-    conv = SameConv(inputs, outputs, kernel, stride=stride, groups=groups, bias=False)
-    norm = BatchNorm(outputs, eps=1e-3, momentum=0.01)
-    return nn.Sequential(conv, norm, *([nn.ReLU6(inplace=True)] if activated else []))
+        if any(lack % 2 for lack in lacks):  # what is alike on both sides the convolution adds itself, and faster
+            x = F.pad(x, [part for lack in reversed(lacks) for part in (lack // 2, lack - lack // 2)])
+            lacks = [0, 0]
+        x = F.conv2d(x, weight, bias, conv.stride, [lack // 2 for lack in lacks], 1, conv.groups)
+        x = norm(x) if norm.training else x
+        return F.relu6(x, inplace=True) if self.activated else x
 
 
 class Block(nn.Module):
@@ -60,9 +73,9 @@ class Block(nn.Module):
     def __init__(self, inputs: int, outputs: int, *, expansion: int, kernel: int, stride: int) -> None:
         super().__init__()
         inner = inputs * expansion
-        expand = [layer(inputs, inner)] if expansion > 1 else []
-        depthwise = layer(inner, inner, kernel, stride=stride, groups=inner)
-        self.layers = nn.Sequential(*expand, depthwise, layer(inner, outputs, activated=False))
+        expand = [Layer(inputs, inner)] if expansion > 1 else []
+        depthwise = Layer(inner, inner, kernel, stride=stride, groups=inner)
+        self.layers = nn.Sequential(*expand, depthwise, Layer(inner, outputs, activated=False))
         self.shortcut = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
@@ -87,12 +100,12 @@ class EfficientNet(Backbone):
 
     def __init__(self) -> None:
         super().__init__()
-        parts: dict[str, nn.Module] = {"stem": layer(3, STEM, 3, stride=2)}
+        parts: dict[str, nn.Module] = {"stem": Layer(3, STEM, 3, stride=2)}
         inputs = STEM
         for number, (expansion, outputs, kernel, stride, count) in enumerate(STAGES, 1):
             parts[f"stage{number}"] = stage(inputs, expansion, outputs, kernel, stride, count)
             inputs = outputs
-        parts["top"] = layer(inputs, WIDTH)
+        parts["top"] = Layer(inputs, WIDTH)
         self.layers = nn.ModuleDict(parts)
 
     @property
