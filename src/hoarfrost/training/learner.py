@@ -352,6 +352,11 @@ class Learner:
         given = images if isinstance(images, ImageSet) else ImageSet(as_images(images))
         return given.fitted(size, self.channels)
 
+    def keep_features(self, folder: str | Path) -> None:
+        """Has features of image files that no stage changes kept in a folder, and takes those that are there."""
+        if self.runtime.processes.count == 1:
+            self._computed.folder = Path(folder)
+
     def save(self, folder: str | Path) -> None:
         """Writes the model folder as a whole; an earlier model there is replaced, anything else refused."""
         self.runtime.processes.first(lambda: self.model.save(Path(folder)))
