@@ -6,7 +6,6 @@ import gc
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,8 +38,8 @@ def images(side: int, channels: int = 3, each: int = 2) -> ImageSet:
     return ImageSet(pixels, np.arange(count) % 2, ("a", "b"))
 
 
-def decided(given: ImageSet, device: torch.device = CPU, method: str = "frost", **settings: Any) -> Config:
-    return resolve(Learner(method, settings=settings).config, given, device)
+def decided(given: ImageSet, device: torch.device = CPU, settings: dict[str, Any] | None = None) -> Config:
+    return resolve(Learner(settings=settings).config, given, device)
 
 
 class TestChoice:
@@ -87,22 +86,22 @@ class TestChoice:
     @pytest.mark.parametrize("name", ["efficientnet-lite0", "auto"])
     def test_what_somebody_sets_is_not_decided(self, name: str) -> None:
         settings: dict[str, Any] = {} if name == "auto" else {"backbone": name}
-        tuned = decided(images(96), **settings, **{"fit_frozen": [], "fit_augment.kind": "crop"})
+        tuned = decided(images(96), CPU, {**settings, "fit_frozen": [], "fit_augment.kind": "crop"})
         assert (tuned.backbone, tuned.fit_frozen, tuned.fit_augment) == ("efficientnet-lite0", (), Crop())
         assert (tuned.method.frozen, tuned.discover_augment) == ((ALL,), Augment()), "of these nobody said anything"
-        moving = decided(images(96), **settings, **{"method.frozen": ["stem"], "discover_augment.rotate": 0.5})
+        moving = decided(images(96), CPU, {**settings, "method.frozen": ["stem"], "discover_augment.rotate": 0.5})
         assert moving.method.frozen == ("stem",)
         assert isinstance(moving.discover_augment, Affine)
         assert moving.fit_frozen == (ALL,)
-        rate = decided(images(96, each=ENOUGH), GPU, **settings, **{"fit.learning_rate": 0.1})
+        rate = decided(images(96, each=ENOUGH), GPU, {**settings, "fit.learning_rate": 0.1})
         assert (rate.fit.learning_rate, rate.discover.learning_rate) == (0.1, TUNED["discover.learning_rate"])
 
     def test_another_backbone_or_size(self) -> None:
-        other = decided(images(500), backbone="small")
+        other = decided(images(500), CPU, {"backbone": "small"})
         assert (other.backbone, other.image_size, other.fixed) == ("small", 64, False)
-        little = decided(images(500), image_size=64)
+        little = decided(images(500), CPU, {"image_size": 64})
         assert (little.backbone, little.image_size) == ("small", 64)
-        assert decided(images(500), image_size=224).backbone == "efficientnet-lite0"
+        assert decided(images(500), CPU, {"image_size": 224}).backbone == "efficientnet-lite0"
 
     def test_only_where_the_images_choose_the_backbone_is_anything_undecided(self) -> None:
         for name, recipe in RECIPES.items():
@@ -126,7 +125,7 @@ def photographs(folder: Path, classes: int, each: int, *, side: int = 100, first
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many images the real network looks at, in each pass."""
     counts: list[int] = []
     forward = EfficientNet.forward
@@ -137,7 +136,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return forward(self, given)
 
     monkeypatch.setattr(EfficientNet, "forward", counted)
-    return counts  # type: ignore[return-value]
+    return counts
 
 
 class TestReading:
