@@ -13,6 +13,7 @@ from hoarfrost.data.augment import Augment, Crop
 from hoarfrost.errors import require
 from hoarfrost.losses.inputs import View
 from hoarfrost.losses.terms import CrossEntropy, Term
+from hoarfrost.models.backbones import ALL
 from hoarfrost.models.network import Design
 from hoarfrost.models.readout import ReadoutKind
 
@@ -231,6 +232,20 @@ def check_views(terms: tuple[Term, ...]) -> None:
 DECIDED: Mapping[str, Any] = MappingProxyType({"backbone": "auto", "image_size": None, "mean": None, "std": None})
 """settings that the images of stage one decide where nobody else has, and what they are then before"""
 
+STAYS: Mapping[str, Any] = MappingProxyType(
+    {
+        "fit_frozen": [ALL],
+        "method.frozen": [ALL],
+        "method.moving_statistics": False,
+        "fit_augment": "none",
+        "discover_augment": "none",
+    }
+)
+"""the settings of a pretrained backbone that stays as it is, so that features are computed once"""
+
+TUNED: Mapping[str, Any] = MappingProxyType({"fit.learning_rate": 0.01, "discover.learning_rate": 0.01})
+"""those of one that is trained further"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -255,6 +270,8 @@ class Config:
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 autocast on a GPU, fp32 on a CPU"""
     seed: int = 0
+    undecided: tuple[str, ...] = ()
+    """settings that change where the backbone is a pretrained one; those that somebody sets are not among them"""
 
     def __post_init__(self) -> None:
         size = self.image_size
@@ -273,11 +290,19 @@ class Config:
     @property
     def left_open(self) -> tuple[str, ...]:
         """The settings that the images of stage one are to decide."""
-        return tuple(name for name, open_ in DECIDED.items() if getattr(self, name) == open_)
+        return tuple(name for name, open_ in DECIDED.items() if getattr(self, name) == open_) + self.undecided
+
+    @property
+    def fixed(self) -> bool:
+        """Whether no stage changes the backbone, so that its features of an image are always the same."""
+        method = self.method
+        still = ALL in self.fit_frozen and ALL in method.frozen and not method.moving_statistics
+        return still and not method.design.residual
 
     def opened(self, names: Collection[str]) -> Config:
         """With these of the settings left open that images can decide."""
-        return replace(self, **{name: open_ for name, open_ in DECIDED.items() if name in names})
+        again = {name: open_ for name, open_ in DECIDED.items() if name in names}
+        return replace(self, **again, undecided=tuple(name for name in (*STAYS, *TUNED) if name in names))
 
     def with_epochs(self, *, fit: int | None = None, discover: int | None = None) -> Config:
         """With stages shortened, or lengthened, to so many epochs: ramps move along with the drops."""

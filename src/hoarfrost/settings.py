@@ -111,7 +111,9 @@ def override(config: Config, changes: Mapping[str, Any]) -> Config:
         place[last] = changes[key]
         if last == "kind":
             content = to_json(from_json(Config, content))
-    return from_json(Config, content)
+    config = from_json(Config, content)
+    open_ = [name for name in config.undecided if not any(f"{key}.".startswith(f"{name}.") for key in changes)]
+    return dataclasses.replace(config, undecided=tuple(open_))
 
 
 def _with_kind(content: Any, key: str, value: Any) -> str:

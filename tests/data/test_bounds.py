@@ -148,7 +148,7 @@ class TestImages:
         rows, columns = np.mgrid[:640, :800]
         Image.fromarray(np.stack([rows // 3, columns // 4, (rows + columns) // 8], axis=-1).astype(np.uint8)).save(path)
         whole = decode(path, 16, 3)
-        monkeypatch.setattr(images_module, "LARGE", 640 * 800 - 1)
+        monkeypatch.setattr(images_module, "DETAILED", 640 * 800 - 1)
         loaded = list[tuple[int, int]]()
 
         def resized(image: Image.Image, size: int) -> Image.Image:

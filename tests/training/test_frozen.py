@@ -143,7 +143,6 @@ class Wide(Backbone):
 @pytest.mark.parametrize(
     ("images", "settings", "words"),
     [
-        (IMAGES[..., :1], {}, "takes images with 3 channels, not 1: choose another"),
         (IMAGES, {"image_size": 32}, r"takes images of 64 x 64 pixels, not of 32: leave image_size, mean and std"),
         (IMAGES, {"method.frozen": ["stem"]}, r"backbone \(method\.frozen\) 'stem': choose from patches, mixing, all"),
         (IMAGES, {"fit_frozen": ["patchs"]}, r"backbone \(fit_frozen\) 'patchs': did you mean 'patches'"),
@@ -153,6 +152,28 @@ class Wide(Backbone):
 def test_what_a_backbone_cannot_take_is_refused(images: Any, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         learner(**{**TRAINED, **settings}).fit(images, LABELS)
+
+
+def test_gray_images_are_repeated_for_a_backbone_of_three_channels() -> None:
+    gray, novel = IMAGES[..., 0], UNLABELLED[..., 0]
+    ours = learner(**TRAINED).fit(gray, LABELS).discover(novel, 2)
+    assert ours.channels == 3
+    colour = learner(**TRAINED).fit(np.repeat(gray[..., None], 3, axis=3), LABELS)
+    colour.discover(np.repeat(novel[..., None], 3, axis=3), 2)
+    theirs = state(colour)
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in state(ours).items())
+    np.testing.assert_array_equal(ours.predict(gray), colour.predict(gray))
+
+
+def test_three_channels_without_a_normalisation_of_their_own() -> None:
+    own = Learner(backbone=Wide(Input(channels=3)), device="cpu", settings={**SHORT, **TRAINED})
+    own.fit(IMAGES[..., 0], LABELS)
+    assert own.config.mean == pytest.approx((IMAGES[..., 0].mean() / 255,) * 3)
+
+
+def test_colour_is_not_thrown_away() -> None:
+    with pytest.raises(InputError, match="takes gray images, not those in colour: choose another"):
+        Learner(backbone=Wide(Input(channels=1)), device="cpu", settings=TRAINED).fit(IMAGES, LABELS)
 
 
 def test_what_is_set_comes_before_what_the_backbone_says_and_the_images_decide_the_rest() -> None:

@@ -53,6 +53,7 @@ def main(args: argparse.Namespace) -> int:
     if config.method.design != before.method.design:
         raise InputError("method.design belongs to the model: choose it, or another --method, with hoarfrost fit")
     learner.reconfigure(config)
+    learner.keep_features(f"{model.absolute()}.features")
     images = learner.prepare(Path(args.images), options.keeping(args))
     check_novel(args.novel, len(images))
     content = {

@@ -44,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
     from hoarfrost.training import work
     from hoarfrost.training.learner import Learner
     from hoarfrost.training.observers import LogFile, Observers
-    from hoarfrost.training.resolve import resolve, suited
+    from hoarfrost.training.resolve import in_words, resolve, storage, suited
     from hoarfrost.training.runtime import resolve_device
 
     out = Path(args.out)
@@ -52,9 +52,12 @@ def main(args: argparse.Namespace) -> int:
     config = get_recipe("folder").config(get_method(args.method), args.seed)
     if args.image_size is not None:
         config = replace(config, image_size=args.image_size)
-    config = suited(options.configured(config, args, fit_epochs=args.epochs))
-    images = read_images(Path(args.images), labelled=True, size=config.image_size, keep=options.keeping(args))
+    config, keep = suited(options.configured(config, args, fit_epochs=args.epochs)), options.keeping(args)
+    images = read_images(Path(args.images), labelled=True, size=config.image_size, keep=storage(config, keep))
     config = resolve(config, images, device)
+    options.say(in_words(config))
+    if not config.fixed:
+        images = keep.to_channels_last(images)
     content = {"format": store.FORMAT, "kind": "fit", "config": to_json(config), "images": images.digest()}
     learner = Learner.from_config(config, args.device, args.compile)
     processes = learner.runtime.processes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,11 +109,9 @@ def add_method(parser: argparse.ArgumentParser, default: str = "hoarfrost") -> N
         metavar="NAME",
         help=f"one of those that 'hoarfrost methods' lists (default: {default})",
     )
+    names = listed("resnet18", "small", "efficientnet-lite0", group=plugins.BACKBONES)
     parser.add_argument(
-        "--backbone",
-        default="auto",
-        metavar="NAME",
-        help=f"{listed('resnet18', 'small', group=plugins.BACKBONES)} (default: what suits the data)",
+        "--backbone", default="auto", metavar="NAME", help=f"{names} (default: what suits images and device)"
     )
 
 
@@ -144,6 +143,12 @@ def configured(
     settings = dict(parse_setting(text) for text in args.settings)
     # A run's config.json has these keys below "learner", a model's below "config".
     return override(config, {re.sub(r"^(learner|config)\.", "", key): value for key, value in settings.items()})
+
+
+def say(line: str) -> None:
+    """Tells a person something on standard error; of several processes the first one speaks."""
+    if Launched.detect().is_first:
+        print(printable_lines(line), file=sys.stderr, flush=True)
 
 
 def print_raw(text: str) -> int:

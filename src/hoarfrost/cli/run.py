@@ -72,7 +72,7 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
     from hoarfrost.training.observers import Observer, Observers
-    from hoarfrost.training.resolve import suited
+    from hoarfrost.training.resolve import storage, suited
     from hoarfrost.training.runtime import resolve_device
 
     variant = getattr(args, "variant", "code")
@@ -93,7 +93,7 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
         Path(args.data),
         download=args.download,
         size=config.image_size,
-        keep=options.keeping(args),
+        keep=storage(config, options.keeping(args)),
     )
     run_config = RunConfig(
         dataset=args.dataset, split=split, class_order=args.class_order, learner=config, variant=variant, kind=kind

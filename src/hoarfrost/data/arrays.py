@@ -25,6 +25,9 @@ MAX_SIDE = 4096
 DEFAULT_SIZES = (16, 64)
 """The smallest and the largest side that is chosen when none is asked for."""
 
+PHOTOGRAPH = 96
+"""Colour images are photographs where the shorter side of most has so many pixels."""
+
 CHUNK = 1024
 """Images handled at once where a whole data set as wider integers, or decoded, would not fit in memory."""
 
@@ -133,16 +136,18 @@ def _count_missing(labels: ArrayLike, values: NDArray[np.generic]) -> int:
     return 0
 
 
-def default_size(sides: Sequence[int]) -> int:
+def default_size(sides: Sequence[int], photographs: int | None = None) -> int:
     """The side to which images are resized when none is asked for, from the shorter side of each.
 
-    Their median, rounded up to a multiple of 8, within `DEFAULT_SIZES`.
+    Their median, rounded up to a multiple of 8, within `DEFAULT_SIZES`; that of `photographs`, where they are such.
 
-    >>> default_size([8]), default_size([28, 28, 500]), default_size([640])
-    (16, 32, 64)
+    >>> default_size([8]), default_size([28, 28, 500]), default_size([640]), default_size([640], photographs=224)
+    (16, 32, 64, 224)
     """
     smallest, largest = DEFAULT_SIZES
     median = float(np.median(sides)) if len(sides) else smallest
+    if photographs is not None and median >= PHOTOGRAPH:
+        return photographs
     return min(max(int(np.ceil(median / 8)) * 8, smallest), largest)
 
 

@@ -38,14 +38,17 @@ class ImageStorage:
 
     on_disk: whether they stay on disk until they are used; None: where they would take more than half of the memory.
     cache: a folder for one file of decoded pixels, from which they are then read.
+    photographs: the side to which photographs are resized where none is asked for. Images of that side stay on disk:
+    features are made of them once.
     """
 
     on_disk: bool | None = None
     cache: Path | None = None
+    photographs: int | None = None
 
     def stay_on_disk(self, images: OnDisk) -> bool:
         """Whether these do."""
-        if self.cache is not None:
+        if self.cache is not None or (self.on_disk is None and images.size == self.photographs):
             return True
         return too_large(images) if self.on_disk is None else self.on_disk
 
@@ -87,7 +90,7 @@ def keep_decoded(files: ImageFiles, folder: str | Path) -> tuple[Path, list[int]
     that nobody has to find them again.
     """
     place, files = Path(folder).absolute(), files.noted()
-    key = _key(files)
+    key = key_of(files)
     try:
         if found := _found(place, files, key):
             return found
@@ -176,7 +179,7 @@ def _reading(path: Path) -> Iterator[None]:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _key(files: ImageFiles) -> bytes:
+def key_of(files: ImageFiles) -> bytes:
     """What the pixels depend on: which files, in which order and state, and what they are decoded to."""
     digest = hashlib.sha256(repr((FORMAT, files.shape)).encode())
     paths, states = replace(files.files, root=files.files.root.absolute()), files.states
@@ -203,7 +206,7 @@ def _found(place: Path, files: ImageFiles, key: bytes) -> tuple[Path, list[int]]
         with suppress(InputError, LookupError, TypeError, ValueError):  # what is no such note is as good as none
             broken = sorted({range(len(files))[int(row)] for row in store.read_json(note, "note")["rows"]})
             files = files.take(np.delete(np.arange(len(files)), broken))
-            key = _key(files)
+            key = key_of(files)
     path = _pixels_of(place, key)
     return (path, broken) if _is_whole(path, files, key) else None
 
@@ -220,7 +223,7 @@ def _write(place: Path, files: ImageFiles, key: bytes) -> tuple[Path, list[int]]
                 pixels = np.delete(pixels, bad, axis=0)
             checksum = zlib.crc32(pixels.data, checksum)
             _pour(pixels.reshape(-1).data, file)
-        whole = _key(files.take(np.delete(np.arange(len(files)), broken))) if broken else key
+        whole = key_of(files.take(np.delete(np.arange(len(files)), broken))) if broken else key
         _pour(memoryview(_footer(whole, checksum)), file)
     if broken:
         path = path.replace(_pixels_of(place, whole))

@@ -125,14 +125,14 @@ def read_images(
     if not exists:
         raise InputError(f"there is no folder or file {path}: check the path")
     if is_folder:
-        on_disk = True if keep.cache is not None else keep.on_disk
         given = read_folder(
             path,
             labelled=labelled,
             size=size,
             channels=channels,
-            on_disk=on_disk,
+            on_disk=True if keep.cache is not None else keep.on_disk,
             cache=keep.cache,
+            photographs=keep.photographs,
             least_classes=least_classes,
         )
         return keep.to_channels_last(given)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost.data.arrays import MIN_SIDE, Ids, Pixels, default_size
-from hoarfrost.data.cache import keep_decoded
+from hoarfrost.data.cache import ImageStorage, keep_decoded
 from hoarfrost.data.images import (
     GRAY_MODES,
     SIXTEEN_BIT_MODES,
@@ -27,7 +27,6 @@ from hoarfrost.data.images import (
     in_threads,
     load_readers,
     refuse_mode,
-    too_large,
 )
 from hoarfrost.data.paths import FileList, PathList
 from hoarfrost.errors import InputError, SkippedFiles
@@ -106,16 +105,18 @@ def read_folder(
     channels: int | None = None,
     on_disk: bool | None = None,
     cache: Path | None = None,
+    photographs: int | None = None,
     least_classes: int = 2,
 ) -> ImageSet:
     """Read the images under `folder`, resized to (size, size, channels).
 
     labelled: the sub-folders are the classes, in sorted order; images may lie deeper inside them. Otherwise all images
     anywhere under the folder are read, in the order of their paths.
-    size: by default the median of the short sides, rounded up to a multiple of 8, from 16 to 64.
+    size: by default the median of the short sides, rounded up to a multiple of 8, from 16 to 64; that of
+    `photographs`, where they are such.
     channels: by default 1 where every image is gray, else 3.
     on_disk: verify the files now, but decode them when they are used; by default where they would take more than half
-    of the free memory.
+    of the free memory, and where they have the side of `photographs`.
     least_classes: of labelled images, fewer are refused.
     cache: verify files on disk by keeping their decoded pixels there (`hoarfrost.data.cache`), or by finding them.
 
@@ -134,7 +135,8 @@ def read_folder(
         found = PathList(_find_files(root, ""))
 
     headers = _read_headers(root, found)
-    images, kept = _read_images(root, found, headers, size=size, channels=channels, on_disk=on_disk, cache=cache)
+    keep = ImageStorage(on_disk, cache, photographs)
+    images, kept = _read_images(root, found, headers, size=size, channels=channels, keep=keep)
     headers, paths = headers.take(kept), images.files.names if isinstance(images, ImageFiles) else found.take(kept)
     present = {_class_of(path) for path in paths}
     left_out = LeftOut(
@@ -311,8 +313,7 @@ def _read_images(
     *,
     size: int | None,
     channels: int | None,
-    on_disk: bool | None,
-    cache: Path | None,
+    keep: ImageStorage,
 ) -> tuple[Pixels | ImageFiles, Ids]:
     """The images, and the positions of those files that can be decoded to the end.
 
@@ -321,19 +322,20 @@ def _read_images(
 
     def files_at(rows: Ids) -> ImageFiles:
         some = headers.take(rows)
+        gray, sides = bool(some.gray.all()), cast(Sequence[int], some.short_sides)
         return ImageFiles(
             FileList(root, paths.take(rows)),
-            size=default_size(cast(Sequence[int], some.short_sides)) if size is None else size,
-            channels=(1 if some.gray.all() else 3) if channels is None else channels,
+            size=default_size(sides, None if gray else keep.photographs) if size is None else size,
+            channels=(1 if gray else 3) if channels is None else channels,
         )
 
-    kept = np.flatnonzero(headers.is_image)
+    kept, on_disk = np.flatnonzero(headers.is_image), None
     while True:
         files = files_at(kept)
-        on_disk = too_large(files) if on_disk is None else on_disk
-        if on_disk and cache is not None:
+        on_disk = keep.stay_on_disk(files) if on_disk is None else on_disk
+        if on_disk and keep.cache is not None:
             with suppress(InputError):  # it is found out later what is wrong with the cache
-                _, broken = keep_decoded(files, cache)
+                _, broken = keep_decoded(files, keep.cache)
                 kept = np.delete(kept, broken)
                 others = files_at(kept) if broken else files
                 if others.shape[1:] == files.shape[1:]:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 GRAY_MODES = frozenset({"1", "L", "LA", "La"})
 SIXTEEN_BIT_MODES = frozenset({"I", "I;16", "I;16L", "I;16B", "I;16N"})
 
+DETAILED = 1 << 20
+"""Pixels above which a JPEG that is to be made smaller is decoded with a part of its detail, in a part of the time."""
+
 LARGE = 1 << 24
 """Pixels above which an image is large: its memory counts."""
 
@@ -51,7 +54,8 @@ def decode(
     """The pixels of an image file, (H, W, C) with C of 1 or 3: upright, first frame, alpha dropped.
 
     With a size and channels, (size, size, channels), as `fit_to` would have it. A large image then takes little more
-    than its own memory, large ones come one after the other, and of a large JPEG a part of the detail is decoded.
+    than its own memory, large ones come one after the other, and of a JPEG above a megapixel a part of the detail is
+    decoded, in at least twice the size.
     state: what `state_of` said of the file before; a file with another one is a `ChangedImage`.
     """
     from PIL import Image
@@ -61,9 +65,9 @@ def decode(
             if state is not None and state_of(os.fstat(file.fileno())) != state:
                 raise ChangedImage(f"the image {path} has changed since it was first read: start again")
             refuse_mode(image.format, image.mode)
-            large = image.width * image.height > LARGE
-            with _one_large if large else nullcontext():
-                if large and size is not None:
+            count = image.width * image.height
+            with _one_large if count > LARGE else nullcontext():
+                if count > DETAILED and size is not None:
                     image.draft(None, (2 * size, 2 * size))
                 pixels = np.asarray(_picture(image, size, channels))
     except (ChangedImage, MemoryError):

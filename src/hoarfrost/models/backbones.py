@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +52,8 @@ class Backbone(nn.Module, ABC):
     """the number of features"""
     input = Input()
     """what its images must be"""
+    pretrained = False
+    """whether it has learned before: then it may stay as it is"""
 
     @property
     @abstractmethod
@@ -60,6 +63,9 @@ class Backbone(nn.Module, ABC):
     @abstractmethod
     def forward(self, images: Tensor) -> Tensor:
         """Normalised images ``(B, C, H, W)`` to features ``(B, width)``, in single precision."""
+
+    def load_pretrained(self) -> None:
+        """Takes the weights that it begins stage one with, where they lie in a file; a saved model has its own."""
 
     def chosen(self, names: Iterable[str]) -> dict[str, nn.Module]:
         """The parts of these names; one of them may be "all", or "all but the last"."""
@@ -87,7 +93,18 @@ def small(channels: int) -> Backbone:
     return ResNet(Shape(widths=(16, 32, 64), blocks=1, stem_stride=2), channels)
 
 
-BACKBONES: dict[str, Callable[[int], Backbone]] = {"resnet18": resnet18, "small": small}
+def efficientnet_lite0(_: int) -> Backbone:
+    """One for photographs, which has learned from those of ImageNet; for 3 channels."""
+    from hoarfrost.models.efficientnet import EfficientNet
+
+    return EfficientNet()
+
+
+BACKBONES: dict[str, Callable[[int], Backbone]] = {
+    "resnet18": resnet18,
+    "small": small,
+    "efficientnet-lite0": efficientnet_lite0,
+}
 """what makes each by its name, for 1 or 3 channels; weights aside, it is the same for both"""
 
 
@@ -99,11 +116,17 @@ def find_backbone(name: str) -> Callable[[int], Backbone]:
     return build
 
 
-def build_backbone(name: str, channels: int, given: Backbone | None = None) -> Backbone:
-    """A new backbone by its name; where that is the name of a ``given`` object, a copy of it."""
+def build_backbone(name: str, channels: int, given: Backbone | None = None, *, begins: bool = True) -> Backbone:
+    """A new backbone by its name; where that is the name of a ``given`` object, a copy of it.
+
+    One that ``begins`` has the weights that it comes with, if any; otherwise others are put into it.
+    """
     if given is not None and name == name_of(given):
         return copy.deepcopy(given)
-    return _made(name, find_backbone(name), channels)
+    backbone = _made(name, find_backbone(name), channels)
+    if begins:
+        backbone.load_pretrained()
+    return backbone
 
 
 def _made(name: str, build: Callable[[int], Backbone], channels: int) -> Backbone:
@@ -119,16 +142,29 @@ def name_of(backbone: Backbone) -> str:
     return f"{OBJECT}{kind.__module__}.{kind.__qualname__}"
 
 
-def look_at(name: str, given: Backbone | None = None) -> tuple[Input, tuple[str, ...]]:
-    """What the images of a backbone must be, and the names of its parts; before there are images."""
+class Looks(NamedTuple):
+    """What can be said of a backbone before there are images."""
+
+    input: Input
+    parts: tuple[str, ...]
+    """their names"""
+    pretrained: bool
+
+    @classmethod
+    def of(cls, backbone: Backbone) -> Looks:
+        """Of one that is there."""
+        return cls(backbone.input, tuple(backbone.parts), backbone.pretrained)
+
+
+def look_at(name: str, given: Backbone | None = None) -> Looks:
+    """What can be said of a backbone by its name; where that is the name of a ``given`` object, of that one."""
     if given is not None and name == name_of(given):
-        return given.input, tuple(given.parts)
+        return Looks.of(given)
     return _look_at(name, find_backbone(name))
 
 
 @cache
-def _look_at(name: str, build: Callable[[int], Backbone]) -> tuple[Input, tuple[str, ...]]:
-    """Makes one to see."""
-    with torch.random.fork_rng(devices=[]):  # the weights are thrown away
-        backbone = _made(name, build, 3)
-    return backbone.input, tuple(backbone.parts)
+def _look_at(name: str, build: Callable[[int], Backbone]) -> Looks:
+    """Makes one to see; it reads no weights."""
+    with torch.random.fork_rng(devices=[]):  # those that were drawn are thrown away
+        return Looks.of(_made(name, build, 3))

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import math
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hoarfrost import store
 from hoarfrost.config import Config
+from hoarfrost.data.cache import key_of
+from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk
 from hoarfrost.data.sources import FeatureSet, Normaliser, Samples, plain_batches
 from hoarfrost.errors import InputError
+from hoarfrost.models.backbones import Backbone
 from hoarfrost.models.network import Network
 from hoarfrost.models.readout import Readout, ReadoutKind
 from hoarfrost.models.statistics import ClassStatistics, Tally
 from hoarfrost.training.runtime import Runtime
 
 EVALUATION_BATCH = 512
+"""images at once, of at most 64 x 64 pixels"""
+
+PIXELS_AT_ONCE = 1 << 20
+"""of larger images; a CPU is fastest with few"""
 
 
 @dataclass(frozen=True)
@@ -49,16 +63,60 @@ def best(scores: NDArray[np.float32]) -> NDArray[np.int64]:
     return classes
 
 
+class Computed:
+    """Features that were computed before, of images on disk that somebody still has; arrays may have changed.
+
+    In a ``folder``, where there is one, those of image files are kept for others too. All that is in it may be removed.
+    """
+
+    def __init__(self) -> None:
+        self.folder: Path | None = None
+        self._features: dict[int, NDArray[np.float32]] = {}
+
+    def of(self, images: OnDisk, backbone: Backbone, compute: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
+        """``(N, D)`` of the images; computed where they are not there."""
+        key = id(images)
+        if key not in self._features:
+            self._features[key] = self._kept(images, backbone, compute)
+            weakref.finalize(images, self._features.pop, key, None).atexit = False  # its number may come again
+        return self._features[key]
+
+    def _kept(
+        self, images: OnDisk, backbone: Backbone, compute: Callable[[], NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
+        """Those in the folder, or new ones, which are put there if it can be."""
+        if self.folder is None or not isinstance(images, ImageFiles):
+            return compute()
+        digest = hashlib.sha256(key_of(images.noted()))
+        for weights in backbone.state_dict().values():
+            digest.update(weights.cpu().contiguous().numpy().tobytes())
+        path, shape = self.folder / f"{digest.hexdigest()[:16]}.safetensors", (len(images), backbone.width)
+        with suppress(InputError, KeyError):
+            found = store.read_tensors(path)[0]["features"]
+            if found.shape == shape and found.dtype == torch.float32 and bool(found.isfinite().all()):
+                return found.numpy()
+        features = compute()
+        with suppress(OSError):
+            self.folder.mkdir(exist_ok=True)
+            store.write_tensors(path, {"features": torch.from_numpy(features)})
+        return features
+
+    def forget(self) -> None:
+        """Where another backbone comes."""
+        self._features.clear()
+
+
 class Inference:
     """Runs networks over images of the size and the channels that the configuration says.
 
-    Several processes share the images out, and all get the whole.
+    Several processes share the images out, and all get the whole. Where no stage changes the backbone, features are
+    ``computed`` once.
     """
 
-    def __init__(self, config: Config, runtime: Runtime) -> None:
+    def __init__(self, config: Config, runtime: Runtime, computed: Computed | None = None) -> None:
         assert config.mean is not None
         assert config.std is not None
-        self.config, self.runtime = config, runtime
+        self.config, self.runtime, self.computed = config, runtime, computed or Computed()
         self.normaliser = Normaliser(config.mean, config.std, runtime.device)
 
     @torch.no_grad()
@@ -73,7 +131,7 @@ class Inference:
         try:
             with self.runtime.numerics(search=False):  # the last batch has a size of its own
                 for batch in plain_batches(
-                    images.rows(mine), batch_size=EVALUATION_BATCH, normaliser=self.normaliser, device=device
+                    images.rows(mine), batch_size=batch_of(images), normaliser=self.normaliser, device=device
                 ):
                     with self.runtime.autocast():
                         extracted = network(batch)
@@ -83,11 +141,21 @@ class Inference:
 
     def features(self, images: Samples, network: Network) -> NDArray[np.float32]:
         """``(N, D)`` of the backbone."""
-        return self._whole([network.backbone_features(batch) for batch in self.batches(images, network)], len(images))
+        mine = len(self.runtime.processes.part_of(len(images)))
+        # In one piece from the start: little pieces between large batches would keep the memory of those.
+        features, start = torch.empty(mine, network.backbone.width, device=self.runtime.device), 0
+        for batch in self.batches(images, network):
+            features[start : (start := start + len(batch))] = network.backbone_features(batch)
+        return self._whole([features], len(images))
 
     def computed_once(self, images: Samples, network: Network) -> FeatureSet:
         """The images' features in their place, for a stage in which those do not change."""
-        return FeatureSet(self.features(images, network), images.labels)
+        if isinstance(images, FeatureSet):
+            return images
+        stored, compute = images.images, partial(self.features, images, network)
+        if self.config.fixed and isinstance(stored, OnDisk):
+            return FeatureSet(self.computed.of(stored, network.backbone, compute), images.labels)
+        return FeatureSet(compute(), images.labels)
 
     @torch.no_grad()
     def novel_logits(self, images: Samples, network: Network) -> Tensor:
@@ -137,6 +205,12 @@ class Inference:
     def _whole(self, parts: Sequence[Tensor], count: int) -> NDArray[np.float32]:
         rows: NDArray[np.float32] = self.runtime.processes.gather_rows(torch.cat(list(parts)), count).cpu().numpy()
         return rows
+
+
+def batch_of(images: Samples) -> int:
+    """How many images go through a network at once."""
+    pixels = math.prod(images.shape[:2]) if isinstance(images, ImageSet) else 0
+    return EVALUATION_BATCH if pixels <= 64 * 64 else max(1, PIXELS_AT_ONCE // pixels)
 
 
 def check_scores(scores: NDArray[np.float32], place: str = "") -> None:

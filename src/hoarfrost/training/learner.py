@@ -16,21 +16,22 @@ from hoarfrost.data.arrays import as_images, encode_labels
 from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageSet
+from hoarfrost.data.sources import Samples
 from hoarfrost.errors import InputError, unknown
 from hoarfrost.methods import DEFAULT, get_method
 from hoarfrost.models.backbones import Backbone, build_backbone, find_backbone, name_of
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network, check_design, grow, to_channels_last
-from hoarfrost.models.readout import Calibration
+from hoarfrost.models.readout import Calibration, Readout
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import seeded
 from hoarfrost.settings import override
-from hoarfrost.training.inference import Inference, Outputs, check_scores
+from hoarfrost.training.inference import Computed, Inference, Outputs, check_scores
 from hoarfrost.training.loop import Checkpoint
 from hoarfrost.training.observers import Observer
-from hoarfrost.training.resolve import check_frozen, resolve, suited
+from hoarfrost.training.resolve import check_frozen, resolve, storage, suited
 from hoarfrost.training.runtime import Compile, Runtime
 from hoarfrost.training.stages import Learned, Stage
 
@@ -110,6 +111,7 @@ class Learner:
         self.runtime = Runtime(device, config.precision, compiled)
         self._model: Model | None = None
         self._loaded: tuple[Network, Path] | None = None
+        self._computed = Computed()
         self.trained: dict[str, Any] = {}
         """how the last stage was computed: batch size, steps of the optimiser, precision, versions"""
         self.assigned: NDArray[np.int64] | None = None
@@ -212,8 +214,11 @@ class Learner:
         labelled = self._labelled(images, labels)
         config = resolve(self._asked, labelled, self.runtime.device, self._given)
         assert config.image_size is not None
-        labelled = labelled.fitted(config.image_size)
+        if isinstance(images, str | Path) and not config.fixed:
+            labelled = AUTO.to_channels_last(labelled)
+        labelled = labelled.fitted(config.image_size, len(config.mean or ()))
         assert labelled.labels is not None
+        self._computed.forget()
         with seeded(config.seed, "network"):
             backbone = build_backbone(config.backbone, labelled.shape[2], self._given)
             network = Network(backbone, len(labelled.class_names), config.method.design)
@@ -223,7 +228,8 @@ class Learner:
         except BaseException:
             self.config = before  # an earlier model stays usable
             raise
-        return self._keep(learned, replace(learned.model, decided=self._asked.left_open))
+        # A backbone that stayed as it is suits other images too; what it replaced in the settings is gone.
+        return self._keep(learned, replace(learned.model, decided=() if config.fixed else self._asked.left_open))
 
     def _fit_again(self, step: Step, *, observer: Observer | None, checkpoint: Checkpoint | None) -> Learner:
         """The upper bound's step: a new network for all classes so far, from labelled images of all of them."""
@@ -233,15 +239,20 @@ class Learner:
             network = Network(backbone, before.labelled_classes, before.design)
             for novel in (*before.novel_per_step, step.novel):
                 network = grow(network, novel)
-        labelled = step.images.fitted(self.config.image_size or 0)
+        labelled = self.prepare(step.images)
         learned = self._stage(self.config, observer, checkpoint).fit(network, labelled)
         return self._keep(learned, replace(learned.model, decided=self.model.decided))
 
     def _stage(self, config: Config, observer: Observer | None, checkpoint: Checkpoint | None) -> Stage:
-        return Stage(config=config, runtime=self.runtime, observer=observer or Observer(), checkpoint=checkpoint)
+        observer = observer or Observer()
+        return Stage(
+            config=config, runtime=self.runtime, observer=observer, checkpoint=checkpoint, computed=self._computed
+        )
 
     def _keep(self, learned: Learned, model: Model) -> Learner:
         self._model, self.trained, self.assigned = model, learned.trained, learned.assigned
+        if not self.config.fixed:
+            self._computed.forget()
         return self
 
     def discover(
@@ -293,8 +304,7 @@ class Learner:
             model, readout = self.model, self.model.readout
         else:
             model, readout = None, network.design.readout.read(network)
-        prepared = self.prepare(images)
-        outputs = Inference(self.config, self.runtime).outputs(prepared, readout, features=features)
+        outputs = self._inference.outputs(self._samples(images, readout), readout, features=features)
         loaded = self._loaded is not None and self._loaded[0] is readout.network
         check_scores(outputs.scores, f" in {self._loaded[1]}" if self._loaded is not None and loaded else "")
         if model is None:  # what people have decided of the classes is not for a network in training
@@ -308,7 +318,17 @@ class Learner:
 
     def unlikeness(self, images: Images) -> NDArray[np.float32]:
         """``(N,)``: how unlike every known class an image is; the larger, the more."""
-        return Inference(self.config, self.runtime).unlikeness(self.prepare(images), self.model.readout)
+        readout = self.model.readout
+        return self._inference.unlikeness(self._samples(images, readout), readout)
+
+    @property
+    def _inference(self) -> Inference:
+        return Inference(self.config, self.runtime, self._computed)
+
+    def _samples(self, images: Images, readout: Readout) -> Samples:
+        """The images as ``prepare`` makes them, or their features, where those are always the same."""
+        prepared = self.prepare(images)
+        return self._inference.computed_once(prepared, readout.network) if self.config.fixed else prepared
 
     def predict_proba(self, images: Images) -> NDArray[np.float64]:
         """Class probabilities ``(N, C)``; columns follow the class ids."""
@@ -327,9 +347,15 @@ class Learner:
         if size is None:
             raise InputError("this learner has not learned anything yet: call fit first")
         if isinstance(images, str | Path):
+            keep = replace(keep, photographs=size) if self.config.fixed else keep
             return read_images(Path(images), labelled=False, size=size, channels=self.channels, keep=keep)
         given = images if isinstance(images, ImageSet) else ImageSet(as_images(images))
         return given.fitted(size, self.channels)
+
+    def keep_features(self, folder: str | Path) -> None:
+        """Has features of image files that no stage changes kept in a folder, and takes those that are there."""
+        if self.runtime.processes.count == 1:
+            self._computed.folder = Path(folder)
 
     def save(self, folder: str | Path) -> None:
         """Writes the model folder as a whole; an earlier model there is replaced, anything else refused."""
@@ -360,8 +386,9 @@ class Learner:
     def _labelled(self, images: Images, labels: ArrayLike | None) -> ImageSet:
         """The images with their labels."""
         if isinstance(images, str | Path):
-            size = suited(self._asked, self._given).image_size
-            labelled = read_images(Path(images), labelled=True, size=size)
+            asked = suited(self._asked, self._given)
+            keep = storage(asked, AUTO, self._given)
+            labelled = read_images(Path(images), labelled=True, size=asked.image_size, keep=keep)
         else:
             labelled = images if isinstance(images, ImageSet) else ImageSet(as_images(images))
         if labels is not None:

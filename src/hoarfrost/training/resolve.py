@@ -8,43 +8,84 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from hoarfrost.config import Config
-from hoarfrost.data.arrays import default_size
+from hoarfrost.config import STAYS, TUNED, Config
+from hoarfrost.data.arrays import PHOTOGRAPH, default_size
+from hoarfrost.data.cache import ImageStorage
 from hoarfrost.data.images import ImageSet, in_chunks
 from hoarfrost.errors import require, unknown
 from hoarfrost.models.backbones import ALL, BUT_LAST, Backbone, look_at
+from hoarfrost.settings import override
+
+FOR_PHOTOGRAPHS = "efficientnet-lite0"
+"""the backbone of photographs, where nobody chooses another"""
+
+ENOUGH = 100
+"""labelled images a class, on average, from which on a pretrained backbone is tuned on a GPU"""
 
 
 def resolve(config: Config, images: ImageSet, device: torch.device, given: Backbone | None = None) -> Config:
     """The configuration with nothing left open; ``given`` is the backbone, where it is an object.
 
-    Without a choice of backbone, little images and CPUs get the small one.
+    Without a choice of backbone, photographs get a pretrained one, and of the others little images and CPUs the small
+    one. A pretrained one stays as it is, unless there is a GPU, and images enough to tune it. Gray images become those
+    of three channels, where the backbone has learned from such.
     """
-    config, channels = suited(config, given), images.shape[2]
-    size = config.image_size or default_size([min(images.shape[:2])])
-    name = config.backbone
-    if name == "auto":
-        name = "small" if device.type == "cpu" or size < 24 else "resnet18"
-    wanted, parts = look_at(name, given)
+    config = suited(_with_backbone(config, images, device), given)
+    name, size = config.backbone, config.image_size or default_size([min(images.shape[:2])])
+    wanted, parts, pretrained = look_at(name, given)
+    channels = wanted.channels or images.shape[2]
     require(
-        wanted.channels in (None, channels),
-        f"the backbone {name} takes images with {wanted.channels} channels, not {channels}: choose another --backbone",
+        images.shape[2] in (1, channels),
+        f"the backbone {name} takes gray images, not those in colour: choose another --backbone",
     )
+    if pretrained:
+        enough = len(images) >= ENOUGH * max(len(images.class_names), 1)
+        changes = TUNED if device.type == "cuda" and enough else STAYS
+        config = override(config, {key: value for key, value in changes.items() if key in config.undecided})
     mean, std = config.mean, config.std
     if mean is None or std is None:
-        mean, std = channel_statistics(images)
+        mean, std = channel_statistics(images.fitted(channels=channels))
     require(
         len(mean) == channels, f"mean has {len(mean)} values, but the images have {channels} channels: give one each"
     )
     check_frozen(config, parts)
-    return replace(config, image_size=size, mean=mean, std=std, backbone=name)
+    return replace(config, image_size=size, mean=mean, std=std, undecided=())
+
+
+def _with_backbone(config: Config, images: ImageSet, device: torch.device) -> Config:
+    """Decides on the backbone."""
+    if config.backbone != "auto":
+        return config
+    side, size = min(images.shape[:2]), config.image_size
+    if images.shape[2] == 3 and side >= PHOTOGRAPH and size in (None, look_at(FOR_PHOTOGRAPHS).input.side):
+        return replace(config, backbone=FOR_PHOTOGRAPHS)
+    little = (size or default_size([side])) < 24
+    return replace(config, backbone="small" if device.type == "cpu" or little else "resnet18")
+
+
+def in_words(config: Config) -> str:
+    """What was decided of the backbone, in a line."""
+    if not look_at(config.backbone).pretrained:
+        how = "learned from these images alone"
+    elif config.fixed:
+        how = "pretrained and left as it is, so that features are computed once"
+    else:
+        how = "pretrained and tuned on these images"
+    return f"backbone {config.backbone}: {how}; images of {config.image_size} x {config.image_size} pixels"
+
+
+def storage(config: Config, keep: ImageStorage, given: Backbone | None = None) -> ImageStorage:
+    """Where labelled images are kept, which are not read yet: photographs for a pretrained backbone stay on disk."""
+    looks = look_at(FOR_PHOTOGRAPHS if config.backbone == "auto" else config.backbone, given)
+    asked = config.backbone == "auto" and config.image_size not in (None, looks.input.side)
+    return keep if asked or not looks.pretrained else replace(keep, photographs=looks.input.side)
 
 
 def suited(config: Config, given: Backbone | None = None) -> Config:
     """The configuration with what its backbone asks of images, where nobody has set that; before there are images."""
     if config.backbone == "auto":
         return config
-    wanted, size = look_at(config.backbone, given)[0], config.image_size
+    wanted, size = look_at(config.backbone, given).input, config.image_size
     require(
         wanted.side is None or size in (None, wanted.side),
         f"the backbone {config.backbone} takes images of {wanted.side} x {wanted.side} pixels, not of {size}: leave"

@@ -32,7 +32,7 @@ from hoarfrost.seeding import derive, seeded
 from hoarfrost.training.averaging import average_of
 from hoarfrost.training.calibration import calibrated
 from hoarfrost.training.forecast import warn_of_too_much
-from hoarfrost.training.inference import Inference
+from hoarfrost.training.inference import Computed, Inference
 from hoarfrost.training.loop import Checkpoint, diverged, train
 from hoarfrost.training.objective import (
     Objective,
@@ -70,10 +70,11 @@ class Stage:
     runtime: Runtime
     observer: Observer
     checkpoint: Checkpoint | None
+    computed: Computed
 
     @property
     def _inference(self) -> Inference:
-        return Inference(self.config, self.runtime)
+        return Inference(self.config, self.runtime, self.computed)
 
     def fit(self, network: Network, labelled: ImageSet) -> Learned:
         """Trains a new network on labelled images of all its classes, and remembers the statistics of each."""
@@ -106,15 +107,15 @@ class Stage:
         with seeded(self.config.seed, "grow", step):
             student = to_channels_last(grow(teacher, novel), self.runtime.device)
         unmoved = student if method.decides == "trained" else copy.deepcopy(student)
-        assigned = np.full(len(images), -1) if only_new else self._assign_known(before, images)
-        unknown = np.flatnonzero(assigned < 0)
-        if not only_new:
-            images = self._enough(images.take(unknown), len(images), novel)
         frozen_whole = () if method.moving_statistics else method.frozen
         samples_of = partial(
             self._samples, student, frozen=frozen_whole, terms=method.active, usual=self.config.discover_augment
         )
         samples, labelled_samples = samples_of(images), None if labelled is None else samples_of(labelled)
+        assigned = np.full(len(images), -1) if only_new else self._assign_known(before, samples)
+        unknown = np.flatnonzero(assigned < 0)
+        if not only_new:
+            samples = self._enough(samples.take(unknown), len(images), novel)
         trained = self._train_student(student, before, samples, labelled_samples)
         assigned_new = self._assign_new(student, samples, least=0.0 if only_new else SURE)
         assigned[unknown] = assigned_new
@@ -202,7 +203,7 @@ class Stage:
                 gather=self.runtime.processes.gather,
             )
 
-    def _assign_known(self, before: Model, images: ImageSet) -> NDArray[np.int64]:
+    def _assign_known(self, before: Model, images: Samples) -> NDArray[np.int64]:
         """``(N,)``: the class id that an image is given to which looks like a known class; -1 for the others."""
         threshold = before.calibration.threshold
         if threshold is None:
@@ -212,7 +213,7 @@ class Stage:
         # What looks like a class that was rejected looks like none.
         return np.where(like, before.classes.stands_for[columns], -1)
 
-    def _enough(self, images: ImageSet, whole: int, novel: int) -> ImageSet:
+    def _enough(self, images: Samples, whole: int, novel: int) -> Samples:
         """The images that look like no known class, if they can be learned from."""
         if len(images) < max(novel, 2):
             raise InputError(

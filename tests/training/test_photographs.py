@@ -1,0 +1,271 @@
+"""Photographs: what is decided for them, by whom, and that features of a backbone that stays are computed once."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from hoarfrost import Learner
+from hoarfrost.config import STAYS, TUNED, Config
+from hoarfrost.data.augment import Affine, Augment, Crop
+from hoarfrost.data.cache import AUTO, ImageStorage
+from hoarfrost.data.datasets import read_images
+from hoarfrost.data.images import ImageFiles, ImageSet
+from hoarfrost.models.backbones import ALL, build_backbone
+from hoarfrost.models.efficientnet import EfficientNet
+from hoarfrost.recipes import RECIPES
+from hoarfrost.training.inference import EVALUATION_BATCH, Computed, batch_of
+from hoarfrost.training.resolve import ENOUGH, in_words, resolve, storage
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+SHORT: dict[str, Any] = {"fit.epochs": 3, "fit.drops": [], "discover.epochs": 2, "discover.drops": []}
+
+
+def images(side: int, channels: int = 3, each: int = 2) -> ImageSet:
+    count = 2 * each
+    pixels = np.broadcast_to(np.zeros((1, 1, 1, 1), np.uint8), (count, side, side, channels))
+    return ImageSet(pixels, np.arange(count) % 2, ("a", "b"))
+
+
+def decided(given: ImageSet, device: torch.device = CPU, settings: dict[str, Any] | None = None) -> Config:
+    return resolve(Learner(settings=settings).config, given, device)
+
+
+class TestChoice:
+    @pytest.mark.parametrize(
+        ("given", "device", "backbone", "size"),
+        [
+            (images(96), CPU, "efficientnet-lite0", 224),
+            (images(96), GPU, "efficientnet-lite0", 224),
+            (images(500), CPU, "efficientnet-lite0", 224),
+            (images(95), CPU, "small", 64),
+            (images(95), GPU, "resnet18", 64),
+            (images(500, channels=1), CPU, "small", 64),
+            (images(500, channels=1), GPU, "resnet18", 64),
+            (images(32), CPU, "small", 32),
+        ],
+    )
+    def test_by_images_and_device(self, given: ImageSet, device: torch.device, backbone: str, size: int) -> None:
+        config = decided(given, device)
+        assert (config.backbone, config.image_size) == (backbone, size)
+        assert config.undecided == ()
+        if backbone == "efficientnet-lite0":
+            assert config.mean == (0.498,) * 3
+        else:
+            usual = Learner().config
+            assert not config.fixed
+            assert (config.fit_augment, config.fit, config.method) == (usual.fit_augment, usual.fit, usual.method)
+
+    def test_on_a_cpu_it_stays_and_on_a_gpu_it_is_tuned_where_there_are_images_enough(self) -> None:
+        usual = Learner().config
+        for device, each in ((CPU, ENOUGH), (GPU, ENOUGH - 1)):
+            config = decided(images(96, each=each), device)
+            assert config.fixed
+            assert (config.fit_frozen, config.method.frozen) == ((ALL,), (ALL,))
+            assert (config.fit_augment, config.discover_augment) == (Augment(), Augment())
+            assert config.fit == usual.fit
+            assert "left as it is, so that features are computed once; images of 224 x 224" in in_words(config)
+        tuned = decided(images(96, each=ENOUGH), GPU)
+        assert not tuned.fixed
+        assert (tuned.fit_frozen, tuned.method, tuned.fit_augment) == ((), usual.method, usual.fit_augment)
+        assert tuned.fit == replace(usual.fit, learning_rate=0.01)
+        assert "pretrained and tuned" in in_words(tuned)
+        assert "learned from these images alone" in in_words(decided(images(32)))
+
+    @pytest.mark.parametrize("name", ["efficientnet-lite0", "auto"])
+    def test_what_somebody_sets_is_not_decided(self, name: str) -> None:
+        settings: dict[str, Any] = {} if name == "auto" else {"backbone": name}
+        tuned = decided(images(96), CPU, {**settings, "fit_frozen": [], "fit_augment.kind": "crop"})
+        assert (tuned.backbone, tuned.fit_frozen, tuned.fit_augment) == ("efficientnet-lite0", (), Crop())
+        assert (tuned.method.frozen, tuned.discover_augment) == ((ALL,), Augment()), "of these nobody said anything"
+        moving = decided(images(96), CPU, {**settings, "method.frozen": ["stem"], "discover_augment.rotate": 0.5})
+        assert moving.method.frozen == ("stem",)
+        assert isinstance(moving.discover_augment, Affine)
+        assert moving.fit_frozen == (ALL,)
+        rate = decided(images(96, each=ENOUGH), GPU, {**settings, "fit.learning_rate": 0.1})
+        assert (rate.fit.learning_rate, rate.discover.learning_rate) == (0.1, TUNED["discover.learning_rate"])
+
+    def test_another_backbone_or_size(self) -> None:
+        other = decided(images(500), CPU, {"backbone": "small"})
+        assert (other.backbone, other.image_size, other.fixed) == ("small", 64, False)
+        little = decided(images(500), CPU, {"image_size": 64})
+        assert (little.backbone, little.image_size) == ("small", 64)
+        assert decided(images(500), CPU, {"image_size": 224}).backbone == "efficientnet-lite0"
+
+    def test_only_where_the_images_choose_the_backbone_is_anything_undecided(self) -> None:
+        for name, recipe in RECIPES.items():
+            config = recipe.config(Learner().config.method, 0)
+            assert config.undecided == ((*STAYS, *TUNED) if name == "folder" else ())
+
+
+def photographs(folder: Path, classes: int, each: int, *, side: int = 100, first: int = 0) -> Path:
+    """JPEGs of stripes in other directions, one class each."""
+    y, x = np.mgrid[:side, : side + 30] / side
+    draws = np.random.default_rng(first)
+    for label in range(first, first + classes):
+        place = folder / f"class-{label}"
+        place.mkdir(parents=True)
+        for number in range(each):
+            waves = np.sin(20 * (np.cos(label) * x + np.sin(label) * y) + draws.uniform(0, 6))
+            colour = np.array([label % 2, label % 3 / 2, 1 - label % 2]) * 0.5 + 0.5
+            pixels = (waves[..., None] * colour + 1) * 110 + draws.uniform(0, 30, (*waves.shape, 3))
+            Image.fromarray(pixels.astype(np.uint8)).save(place / f"{number}.jpg")
+    return folder
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many images the real network looks at, in each pass."""
+    counts: list[int] = []
+    forward = EfficientNet.forward
+
+    def counted(self: EfficientNet, given: Tensor) -> Tensor:
+        assert given.shape[1:] == (3, 224, 224)
+        counts.append(len(given))
+        return forward(self, given)
+
+    monkeypatch.setattr(EfficientNet, "forward", counted)
+    return counts
+
+
+class TestReading:
+    def test_photographs_stay_on_disk_and_others_do_not(self, tmp_path: Path) -> None:
+        folder, asked = photographs(tmp_path / "photos", 2, 2), Learner().config
+        keep = storage(asked, AUTO)
+        assert keep.photographs == 224
+        read = read_images(folder, labelled=True, keep=keep)
+        assert isinstance(read.images, ImageFiles)
+        assert read.images.shape == (4, 224, 224, 3)
+        assert read_images(folder, labelled=True).shape == (64, 64, 3), "as for any other backbone"
+        in_memory = read_images(folder, labelled=True, keep=replace(keep, on_disk=False))
+        np.testing.assert_array_equal(in_memory.images, read.pixels(slice(None)))
+        assert isinstance(in_memory.images, np.ndarray)
+        for path in folder.rglob("*.jpg"):
+            Image.open(path).convert("L").save(path)
+        assert read_images(folder, labelled=True, keep=keep).shape == (64, 64, 1)
+        small = photographs(tmp_path / "small", 2, 2, side=90)
+        assert read_images(small, labelled=True, keep=keep).shape == (64, 64, 3)
+
+    @pytest.mark.parametrize(
+        ("settings", "side"),
+        [({"backbone": "efficientnet-lite0"}, 224), ({"backbone": "small"}, None), ({"image_size": 64}, None)],
+    )
+    def test_what_is_kept_for_which_backbone(self, settings: dict[str, Any], side: int | None) -> None:
+        assert storage(Learner(settings=settings).config, AUTO) == ImageStorage(photographs=side)
+
+
+class TestOnce:
+    def test_each_image_is_seen_once_in_fit_and_once_in_discover(self, tmp_path: Path, seen: list[int]) -> None:
+        known, new = photographs(tmp_path / "known", 2, 4), photographs(tmp_path / "new", 2, 3, first=2)
+        learner = Learner(device="cpu", settings=SHORT).fit(known)
+        assert sum(seen) == 8
+        seen.clear()
+        unlabelled = learner.prepare(new)
+        assert isinstance(unlabelled.images, ImageFiles)
+        learner.discover(unlabelled, 2, only_new=True)
+        first = learner.outputs(unlabelled)
+        learner.unlikeness(unlabelled)
+        assert sum(seen) == 6
+        learner.save(tmp_path / "model")
+        again = Learner.load(tmp_path / "model", device="cpu").outputs(new)
+        np.testing.assert_allclose(again.scores, first.scores, atol=1e-5)
+        assert sum(seen) == 12, "another learner has them not"
+        learner.discover(unlabelled, 1)
+        assert sum(seen) == 12, "nothing has changed them"
+
+    def test_mixed_images_too(self, tmp_path: Path, seen: list[int]) -> None:
+        known, mixed = photographs(tmp_path / "known", 2, 6), photographs(tmp_path / "mixed", 3, 5, first=1)
+        learner = Learner("kmeans", device="cpu", settings=SHORT).fit(known)
+        seen.clear()
+        unlabelled = learner.prepare(mixed)
+        learner.discover(unlabelled, 2, only_new=False)
+        assert sum(seen) == 15
+        assert learner.assigned is not None
+        assert len(learner.assigned) == 15
+
+    def test_features_go_with_the_images_and_with_the_backbone(self, tmp_path: Path) -> None:
+        folder = photographs(tmp_path / "photos", 1, 2)
+        files = [ImageFiles([folder / "class-0" / "0.jpg"], size=224, channels=3) for _ in range(2)]
+        computed, made, backbone = Computed(), list[int](), build_backbone("small", 3)
+
+        def compute() -> np.ndarray[Any, np.dtype[np.float32]]:
+            made.append(1)
+            return np.full((1, 2), len(made), dtype=np.float32)
+
+        assert [computed.of(files[row], backbone, compute)[0, 0] for row in (0, 1, 0, 1)] == [1, 2, 1, 2]
+        computed.forget()
+        assert computed.of(files[0], backbone, compute)[0, 0] == 3
+        del files[1]
+        gc.collect()
+        files.append(ImageFiles([folder / "class-0" / "1.jpg"], size=224, channels=3))
+        assert computed.of(files[1], backbone, compute)[0, 0] == 4
+        assert len(computed._features) == 2
+
+    def test_they_are_kept_beside_the_model_for_those_very_files(self, tmp_path: Path, seen: list[int]) -> None:
+        known, new = photographs(tmp_path / "known", 2, 2), photographs(tmp_path / "new", 2, 2, first=2)
+        Learner("kmeans", device="cpu", settings=SHORT).fit(known).save(tmp_path / "model")
+        folder = tmp_path / "model.features"
+
+        def scores() -> np.ndarray[Any, Any]:
+            seen.clear()
+            learner = Learner.load(tmp_path / "model", device="cpu")
+            learner.keep_features(folder)
+            return learner.discover(learner.prepare(new), 2).outputs(new).scores
+
+        first = scores()
+        assert sum(seen) == 4
+        np.testing.assert_array_equal(scores(), first)
+        assert sum(seen) == 0
+        (kept,) = folder.iterdir()
+        kept.write_bytes(kept.read_bytes()[:-8])
+        np.testing.assert_array_equal(scores(), first)
+        assert sum(seen) == 4, "what is damaged is computed again"
+        photograph = new / "class-2" / "0.jpg"
+        photograph.write_bytes((new / "class-3" / "0.jpg").read_bytes())
+        assert not np.array_equal(scores(), first)
+        assert sum(seen) == 4, "and what has changed"
+        assert len(list(folder.iterdir())) == 2
+
+    def test_arrays_may_change(self, seen: list[int]) -> None:
+        draws = np.random.default_rng(0).integers(0, 256, (4, 224, 224, 3), dtype=np.uint8)
+        learner = Learner("kmeans", device="cpu", settings=SHORT).fit(draws, [0, 1, 0, 1])
+        before = learner.outputs(draws).scores
+        draws[:] = draws[::-1].copy()
+        np.testing.assert_allclose(learner.outputs(draws).scores, before[::-1], atol=1e-4)
+
+    def test_a_loaded_model_is_fitted_again_to_any_images(self, tmp_path: Path) -> None:
+        """With the backbone that it has: a small one with what was decided for that would never learn."""
+        learner = Learner("kmeans", device="cpu", settings=SHORT).fit(photographs(tmp_path / "known", 2, 2))
+        learner.save(tmp_path / "model")
+        again = Learner.load(tmp_path / "model", device="cpu")
+        again.fit(np.random.default_rng(0).integers(0, 256, (4, 16, 16), dtype=np.uint8), [0, 1, 0, 1])
+        assert again.config == learner.config
+
+
+def test_few_large_images_at_once() -> None:
+    assert [batch_of(images(side)) for side in (16, 64, 224, 4096)] == [EVALUATION_BATCH, EVALUATION_BATCH, 20, 1]
+
+
+def test_the_command_says_what_was_decided(tmp_path: Path) -> None:
+    photographs(tmp_path / "known", 2, 2)
+    command = [sys.executable, "-m", "hoarfrost", "fit", "known", "--out", "model", "--epochs", "1", "--device", "cpu"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    first, *_ = done.stderr.splitlines()
+    assert first == (
+        "backbone efficientnet-lite0: pretrained and left as it is, so that features are computed once;"
+        " images of 224 x 224 pixels"
+    )
+    config = json.loads((tmp_path / "model" / "config.json").read_text())["config"]
+    assert (config["backbone"], config["image_size"], config["fit_frozen"]) == ("efficientnet-lite0", 224, ["all"])
+    assert config["undecided"] == []
