@@ -302,7 +302,7 @@ class Config:
     def opened(self, names: Collection[str]) -> Config:
         """With these of the settings left open that images can decide."""
         again = {name: open_ for name, open_ in DECIDED.items() if name in names}
-        return replace(self, **again, undecided=tuple(name for name in (*STAYS, *TUNED) if name in names))
+        return replace(self, **again, undecided=tuple(name for name in names if name not in DECIDED))
 
     def with_epochs(self, *, fit: int | None = None, discover: int | None = None) -> Config:
         """With stages shortened, or lengthened, to so many epochs: ramps move along with the drops."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 from hoarfrost import plugins
 from hoarfrost.config import Course, Method
@@ -48,12 +51,26 @@ HOARFROST = Method(
     ),
     frozen=(BUT_LAST,),
     moving_statistics=True,
-    design=Design(novel="cosine", readout=Gaussians(features="sqrt")),
+    design=Design(novel="cosine", readout=Gaussians(features="hellinger", shrink=0.75, ridge=0.003), mirror=True),
     start="k-means",
     decides="unmoved",
     fit_course=Course(cosine=True, nesterov=True, weight_decay=5e-4, batch="double", strong=0.5),
     course=Course(epochs=40, cosine=True, batch="large", strong=1.0),
 )
+
+FIXED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        DEFAULT: {
+            "method.stage_one.instance-contrast.weight": 0,
+            **{f"method.terms.{term.kind}.weight": 0 for term in HOARFROST.terms},
+            "method.design.readout.covariance": "shared",
+            "method.design.readout.ridge": 1.0,
+            "method.design.mirror": True,
+        }
+    }
+)
+"""by the name of a preset: its settings where a pretrained backbone stays as it is. No term is left that would shape
+features, and of photographs, few a class, one covariance for all classes is all that can be estimated"""
 
 # The values that depend on the data set (the weight and ramp of consistency, the weight of self-training, the number of
 # replayed features, the epochs between two targets) are set by its recipe (hoarfrost.recipes), unless a method has its

@@ -15,6 +15,7 @@ from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop, Strong
 from hoarfrost.data.datasets import get_dataset
 from hoarfrost.errors import unknown
 from hoarfrost.losses.terms import Term
+from hoarfrost.methods import FIXED
 
 TermValues = Mapping[str, Mapping[str, Any]]
 VARIANTS = ("code", "paper")
@@ -55,8 +56,10 @@ class Recipe:
         augment = self._augment(method.course, self.discover_augment)
         if method.course.reflects and isinstance(augment, Crop):
             augment = replace(augment, border="reflect")
+        # An image of which the mirror image may be of another class is not looked at in a mirror.
+        design = replace(method.design, mirror=method.design.mirror and self.strong_augment.flip > 0)
         return Config(
-            method=replace(method, terms=terms, stage_one=stage_one),
+            method=replace(method, terms=terms, stage_one=stage_one, design=design),
             backbone=self.backbone,
             image_size=self.image_size,
             mean=self.mean,
@@ -66,7 +69,7 @@ class Recipe:
             fit_augment=self._augment(method.fit_course, self.fit_augment),
             discover_augment=augment,
             seed=seed,
-            undecided=(*STAYS, *TUNED) if self.backbone == "auto" else (),
+            undecided=(*STAYS, *TUNED, *FIXED.get(method.name, ())) if self.backbone == "auto" else (),
         )
 
     def _augment(self, course: Course, usual: Augment) -> Augment:

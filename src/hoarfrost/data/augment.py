@@ -234,8 +234,7 @@ def _luminance(pixels: Tensor) -> Tensor:
     """``(B, C, H, W)`` to ``(B, 1, H, W)``: how bright each pixel looks."""
     if pixels.shape[1] == 1:
         return pixels
-    red, green, blue = pixels.split(1, dim=1)
-    return 0.299 * red + 0.587 * green + 0.114 * blue
+    return 0.299 * pixels[:, :1] + 0.587 * pixels[:, 1:2] + 0.114 * pixels[:, 2:]
 
 
 def _uniform(numbers: int, count: int, generator: torch.Generator) -> Tensor:

@@ -18,6 +18,31 @@ AT_ONCE = 2**25
 """numbers that are computed at once, so that memory does not grow with the number of classes"""
 
 
+def whitened(features: Tensor, statistics: ClassStatistics, ridge: float) -> Tensor:
+    """Features ``(N, D)`` in which the mean covariance of the classes, with a ridge, is the same in all directions."""
+    between = mean_covariance(statistics, features.device)
+    ridged = between + ridge * _above_zero(between.diagonal()) * torch.eye(len(between)).to(between)
+    white: Tensor = torch.linalg.solve_triangular(torch.linalg.cholesky(ridged), features.double().T, upper=False)
+    return white.T.float()
+
+
+def mean_covariance(statistics: ClassStatistics, device: torch.device) -> Tensor:
+    """``(D, D)`` over the classes that have images, in double precision; of variances alone where no more is kept."""
+    seen = statistics.count > 0
+    if statistics.root is None:
+        return statistics.variance[seen].double().mean(dim=0).diag().to(device)
+    if statistics.root.ndim == 2:
+        return statistics.covariances(device=device)[0]
+    total = sum(statistics.covariances(part, device)[seen[part].to(device)].sum(dim=0) for part in _parts(statistics))
+    return torch.as_tensor(total) / seen.sum()
+
+
+def _parts(statistics: ClassStatistics) -> list[slice]:
+    """The classes, as many at a time as there is memory for."""
+    at_once = max(1, AT_ONCE // statistics.mean.shape[1] ** 2)
+    return [slice(k, k + at_once) for k in range(0, len(statistics), at_once)]
+
+
 class ClassGaussians:
     """C Gaussians of D features, on a device; ``statistics`` are of the features that they are asked about."""
 
@@ -41,14 +66,9 @@ class ClassGaussians:
     def _decompose(self, statistics: ClassStatistics, shrink: float, ridge: float) -> None:
         """Sets what makes features white: ``(C, D, D)``, or ``(1, D, D)`` where the classes share one."""
         device, features = self.mean.device, self.mean.shape[1]
-        at_once = max(1, AT_ONCE // features**2)
         shared = statistics.root is not None and statistics.root.ndim == 2
-        parts = [slice(None)] if shared else [slice(k, k + at_once) for k in range(0, len(self.mean), at_once)]
-        if shared:
-            between = statistics.covariances(device=device)[0]
-        else:
-            total = sum(statistics.covariances(part, device)[self.seen[part]].sum(dim=0) for part in parts)
-            between = torch.as_tensor(total) / self.seen.sum()
+        parts = [slice(None)] if shared else _parts(statistics)
+        between = mean_covariance(statistics, device)
         mean_variance = _above_zero(between.diagonal())
         one = torch.eye(features, dtype=torch.float64, device=device)
         whitening, determinants = [], []

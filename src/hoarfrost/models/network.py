@@ -28,6 +28,8 @@ class Design:
     """whether a step adds a second last stage beside the backbone's, and an auxiliary head on it"""
     readout: ReadoutKind = field(default_factory=ReadoutKind)
     """what decides: the joint head, or another of the kinds in ``hoarfrost.models.readout``"""
+    mirror: bool = False
+    """whether the features of an image, once a network is trained, are the mean of its own and its mirror image's"""
 
 
 class Centres(nn.Module):

@@ -13,17 +13,20 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Transform = Literal["plain", "unit", "sqrt"]
+Transform = Literal["plain", "unit", "sqrt", "hellinger"]
 
 JITTER = 1e-6
 """added to variances, as a part of each, so that every covariance has a root"""
 
 
 def transformed(features: Tensor, how: Transform) -> Tensor:
-    """Features ``(B, D)`` as they are, divided by their length, or the square root of each, whose sign stays."""
-    if how == "unit":
-        return torch.nn.functional.normalize(features, dim=1)
-    return features.sign() * features.abs().sqrt() if how == "sqrt" else features
+    """Features ``(B, D)`` as they are, divided by their length, or the square root of each, whose sign stays.
+
+    "hellinger" is the square root divided by its length: then the distance of two is Hellinger's of distributions.
+    """
+    if how in ("sqrt", "hellinger"):
+        features = features.sign() * features.abs().sqrt()
+    return torch.nn.functional.normalize(features, dim=1) if how in ("unit", "hellinger") else features
 
 
 @dataclass(frozen=True)

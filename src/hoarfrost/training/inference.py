@@ -22,7 +22,6 @@ from hoarfrost.data.cache import key_of
 from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk
 from hoarfrost.data.sources import FeatureSet, Normaliser, Samples, plain_batches
 from hoarfrost.errors import InputError
-from hoarfrost.models.backbones import Backbone
 from hoarfrost.models.network import Network
 from hoarfrost.models.readout import Readout, ReadoutKind
 from hoarfrost.models.statistics import ClassStatistics, Tally
@@ -73,21 +72,22 @@ class Computed:
         self.folder: Path | None = None
         self._features: dict[int, NDArray[np.float32]] = {}
 
-    def of(self, images: OnDisk, backbone: Backbone, compute: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
+    def of(self, images: OnDisk, network: Network, compute: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
         """``(N, D)`` of the images; computed where they are not there."""
         key = id(images)
         if key not in self._features:
-            self._features[key] = self._kept(images, backbone, compute)
+            self._features[key] = self._kept(images, network, compute)
             weakref.finalize(images, self._features.pop, key, None).atexit = False  # its number may come again
         return self._features[key]
 
     def _kept(
-        self, images: OnDisk, backbone: Backbone, compute: Callable[[], NDArray[np.float32]]
+        self, images: OnDisk, network: Network, compute: Callable[[], NDArray[np.float32]]
     ) -> NDArray[np.float32]:
         """Those in the folder, or new ones, which are put there if it can be."""
         if self.folder is None or not isinstance(images, ImageFiles):
             return compute()
-        digest = hashlib.sha256(key_of(images.noted()))
+        backbone, digest = network.backbone, hashlib.sha256(key_of(images.noted()))
+        digest.update(bytes([network.design.mirror]))
         for weights in backbone.state_dict().values():
             digest.update(weights.cpu().contiguous().numpy().tobytes())
         path, shape = self.folder / f"{digest.hexdigest()[:16]}.safetensors", (len(images), backbone.width)
@@ -135,6 +135,8 @@ class Inference:
                 ):
                     with self.runtime.autocast():
                         extracted = network(batch)
+                        if network.design.mirror and batch.ndim == 4:
+                            extracted = (extracted + network(batch.flip(3))) / 2
                     yield extracted
         finally:
             network.train(was_training)
@@ -154,7 +156,7 @@ class Inference:
             return images
         stored, compute = images.images, partial(self.features, images, network)
         if self.config.fixed and isinstance(stored, OnDisk):
-            return FeatureSet(self.computed.of(stored, network.backbone, compute), images.labels)
+            return FeatureSet(self.computed.of(stored, network, compute), images.labels)
         return FeatureSet(compute(), images.labels)
 
     @torch.no_grad()

@@ -182,6 +182,8 @@ class Learner:
         if config.method.design != self.config.method.design:
             if self.network.steps:
                 raise InputError("method.design cannot be changed after a discovery: leave it as it is")
+            if config.method.design.mirror != self.config.method.design.mirror:
+                raise InputError("method.design.mirror cannot be changed: the class statistics were made with it")
             check_design(config.method.design, self.network.backbone)
             if not self.model.statistics.fit(config.method.design.readout.kept, self.network.backbone.width):
                 raise InputError("method.design.readout needs class statistics that this model lacks: fit it again")

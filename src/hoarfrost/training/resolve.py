@@ -13,6 +13,7 @@ from hoarfrost.data.arrays import PHOTOGRAPH, default_size
 from hoarfrost.data.cache import ImageStorage
 from hoarfrost.data.images import ImageSet, in_chunks
 from hoarfrost.errors import require, unknown
+from hoarfrost.methods import FIXED
 from hoarfrost.models.backbones import ALL, BUT_LAST, Backbone, look_at
 from hoarfrost.settings import override
 
@@ -40,7 +41,7 @@ def resolve(config: Config, images: ImageSet, device: torch.device, given: Backb
     )
     if pretrained:
         enough = len(images) >= ENOUGH * max(len(images.class_names), 1)
-        changes = TUNED if device.type == "cuda" and enough else STAYS
+        changes = TUNED if device.type == "cuda" and enough else {**STAYS, **FIXED.get(config.method.name, {})}
         config = override(config, {key: value for key, value in changes.items() if key in config.undecided})
     mean, std = config.mean, config.std
     if mean is None or std is None:

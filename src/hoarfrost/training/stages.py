@@ -45,7 +45,7 @@ from hoarfrost.training.objective import (
 )
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.runtime import Runtime
-from hoarfrost.training.start import start_from_clusters
+from hoarfrost.training.start import Clusters, start_from_clusters
 
 SURE = 0.5
 """the least probability of a new class for an image to be given to it, where images may be of none"""
@@ -116,13 +116,18 @@ class Stage:
         unknown = np.flatnonzero(assigned < 0)
         if not only_new:
             samples = self._enough(samples.take(unknown), len(images), novel)
-        trained = self._train_student(student, before, samples, labelled_samples)
-        assigned_new = self._assign_new(student, samples, least=0.0 if only_new else SURE)
+        clusters = self._start(student, before, samples) if method.start == "k-means" else None
+        trained = self._train_student(student, before, samples, clusters, labelled_samples)
+        if clusters is not None and not method.active and method.design.readout.by_likelihood:
+            assigned_new = clusters.labels + teacher.classes
+            typical = np.where(clusters.typical, assigned_new, -1)
+        else:
+            assigned_new = typical = self._assign_new(student, samples, least=0.0 if only_new else SURE)
         assigned[unknown] = assigned_new
         network = {"trained": student, "unmoved": unmoved}.get(method.decides) or average_of(unmoved, student)
         if network is not student:
             network.novel[-1] = student.novel[-1]
-        found = self._statistics(network, samples, assigned_new - teacher.classes, novel, "discover")
+        found = self._statistics(network, samples, typical - teacher.classes, novel, "discover")
         statistics = before.statistics.extended(found)
         if method.design.readout == ClassMeans():
             set_nearest(network.joint, statistics.mean, statistics.count > 0)
@@ -148,18 +153,23 @@ class Stage:
         return images if changed or moves else self._inference.computed_once(images, network)
 
     def _train_student(
-        self, student: Network, before: Model, images: Samples, labelled: Samples | None
+        self,
+        student: Network,
+        before: Model,
+        images: Samples,
+        clusters: Clusters | None,
+        labelled: Samples | None,
     ) -> dict[str, Any]:
         """The phase that trains; some methods have none."""
         config, terms = self.config, self.config.method.active
-        clusters = self._start(student, before.network, images) if config.method.start == "k-means" else None
         if not terms:
             return self._described(batch_size=None, steps=0, compiled=False)
         self._make_heads(student, terms, len(images))
         choose_trained(
             student, frozen=config.method.frozen, terms=terms, moving_statistics=config.method.moving_statistics
         )
-        objective = self._objective(student, before, images, clusters, 0 if labelled is None else len(labelled))
+        first = None if clusters is None else clusters.probabilities
+        objective = self._objective(student, before, images, first, 0 if labelled is None else len(labelled))
         trained = self._train(
             objective,
             images,
@@ -172,11 +182,11 @@ class Stage:
         student.heads.clear()
         return trained
 
-    def _start(self, student: Network, teacher: Network, images: Samples) -> Tensor:
-        """Lets the newest novel head begin with clusters of the teacher's features; gives their probabilities."""
-        features = self._inference.features(images, teacher)
+    def _start(self, student: Network, before: Model, images: Samples) -> Clusters:
+        """Lets the newest novel head begin with clusters of the features that the model before has of the images."""
+        features = self._inference.features(images, before.network)
         seed = derive(self.config.seed, "k-means", student.steps)
-        return start_from_clusters(student, features, seed, self.runtime.processes)
+        return start_from_clusters(student, features, before.statistics, seed, self.runtime.processes)
 
     def _make_heads(self, network: Network, terms: tuple[Term, ...], images: int) -> None:
         """Those that terms make themselves."""

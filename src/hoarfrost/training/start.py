@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,33 +12,89 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hoarfrost.clusters import k_means, principal_components
-from hoarfrost.losses.functional import student_t_logits
+from hoarfrost.losses.functional import student_t_logits, unit_rows
+from hoarfrost.models.gaussians import whitened
 from hoarfrost.models.heads import Cosine
 from hoarfrost.models.network import Centres, Network, set_nearest
+from hoarfrost.models.statistics import ClassStatistics, transformed
 from hoarfrost.training.processes import Processes
+
+Floats = NDArray[np.floating[Any]]
+
+RIDGE = 7 / 3
+"""added to the variances that features are whitened by, as a part of their mean: both count as 7 to 3"""
+IMAGES_A_DIRECTION = 32
+"""so many images there must be for each direction in which clusters are looked for"""
+TYPICAL = 0.8
+"""the share of a cluster's images, the nearest to its centre, that say what is typical of it"""
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """What k-means found."""
+
+    probabilities: Tensor
+    """(N, n) of the images' clusters"""
+    typical: NDArray[np.bool_]
+    """(N,): whether an image is one of the nearest to the centre of its cluster"""
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """(N,): the nearest cluster of each image, from 0"""
+        labels: NDArray[np.int64] = self.probabilities.argmax(dim=1).numpy()
+        return labels
 
 
 def start_from_clusters(
-    student: Network, features: NDArray[np.floating[Any]], seed: int, processes: Processes
-) -> Tensor:
-    """Sets the newest novel head by clusters of ``features`` (N, D); gives the images' probabilities of them, (N, n).
+    student: Network, features: Floats, statistics: ClassStatistics, seed: int, processes: Processes
+) -> Clusters:
+    """Sets the newest novel head by clusters of ``features`` (N, D); ``statistics`` are of the classes before.
 
-    A head with centres gets those of the principal components; its linear layer stays random. A linear head gets those
-    of the features themselves, one of cosines those of the features' directions.
+    A head with centres gets those of the principal components; its linear layer stays random. Where likelihoods decide,
+    clusters are looked for where distances are measured as those do. Otherwise a linear head gets the clusters of the
+    features themselves, one of cosines those of their directions.
     """
     novel, head, points = student.novel_per_step[-1], student.novel[-1], features
     if isinstance(head, Centres):
         points = principal_components(features, novel)
+    elif student.design.readout.by_likelihood:
+        points = _as_measured(student, features, statistics)
     elif isinstance(head, Cosine):
-        points = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
+        points = unit_rows(torch.from_numpy(features)).numpy()
     found = processes.first(lambda: k_means(points, novel, seed))
     centres = torch.from_numpy(np.asarray(found, dtype=np.float32))
-    if isinstance(head, Centres):
-        with torch.no_grad():
+    near = student_t_logits(torch.from_numpy(points.astype(np.float32)), centres)
+    clusters = Clusters(near.softmax(dim=1), _typical(near.numpy()))
+    with torch.no_grad():
+        if isinstance(head, Centres):
             head.centres.copy_(centres)
-    elif isinstance(head, Cosine):
-        with torch.no_grad():
-            head.weight.copy_(centres)
-    elif isinstance(head, nn.Linear):
-        set_nearest(head, centres)
-    return student_t_logits(torch.from_numpy(points.astype(np.float32)), centres).softmax(dim=1)
+        elif isinstance(head, Cosine):
+            head.weight.copy_(unit_rows(_means(unit_rows(torch.from_numpy(features)), clusters.labels, novel)))
+        elif isinstance(head, nn.Linear):
+            by_likelihood = student.design.readout.by_likelihood
+            set_nearest(head, _means(torch.from_numpy(features), clusters.labels, novel) if by_likelihood else centres)
+    return clusters
+
+
+def _as_measured(student: Network, features: Floats, statistics: ClassStatistics) -> Floats:
+    """Transformed as the readout has it, whitened, and no more directions than the number of images allows."""
+    novel, kept = student.novel_per_step[-1], student.design.readout.kept
+    points = transformed(torch.from_numpy(features.astype(np.float32)), kept.features)
+    white: Floats = whitened(points, statistics.for_readout, RIDGE).numpy()
+    directions = max(novel, len(features) // IMAGES_A_DIRECTION)
+    return principal_components(white, directions) if directions < white.shape[1] else white
+
+
+def _means(features: Tensor, labels: NDArray[np.int64], clusters: int) -> Tensor:
+    """``(clusters, D)``; 0 for a cluster without images."""
+    total = torch.zeros(clusters, features.shape[1]).index_add_(0, torch.from_numpy(labels), features)
+    return total / torch.from_numpy(np.bincount(labels, minlength=clusters)).clamp(min=1)[:, None]
+
+
+def _typical(near: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """From how near each image is to each centre, ``(N, n)``."""
+    labels, typical = near.argmax(axis=1), np.zeros(len(near), dtype=bool)
+    for cluster in range(near.shape[1]):
+        own = np.flatnonzero(labels == cluster)
+        typical[own[np.argsort(-near[own, cluster], kind="stable")[: math.ceil(TYPICAL * len(own))]]] = True
+    return typical
