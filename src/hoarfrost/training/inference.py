@@ -141,12 +141,15 @@ class Inference:
 
     def features(self, images: Samples, network: Network) -> NDArray[np.float32]:
         """``(N, D)`` of the backbone."""
+        if isinstance(images, FeatureSet) and images.images.shape[1] == network.backbone.width:
+            return images.images
         mine = len(self.runtime.processes.part_of(len(images)))
         # In one piece from the start: little pieces between large batches would keep the memory of those.
         features, start = torch.empty(mine, network.backbone.width, device=self.runtime.device), 0
         for batch in self.batches(images, network):
             features[start : (start := start + len(batch))] = network.backbone_features(batch)
-        return self._whole([features], len(images))
+        rows: NDArray[np.float32] = self.runtime.processes.gather_rows(features, len(images)).cpu().numpy()
+        return rows
 
     def computed_once(self, images: Samples, network: Network) -> FeatureSet:
         """The images' features in their place, for a stage in which those do not change."""
