@@ -131,7 +131,11 @@ class Inference:
         try:
             with self.runtime.numerics(search=False):  # the last batch has a size of its own
                 for batch in plain_batches(
-                    images.rows(mine), batch_size=batch_of(images), normaliser=self.normaliser, device=device
+                    images.rows(mine),
+                    batch_size=batch_of(images),
+                    normaliser=self.normaliser,
+                    device=device,
+                    in_place=batch_of(images) < EVALUATION_BATCH,
                 ):
                     with self.runtime.autocast():
                         extracted = network(batch)
