@@ -37,6 +37,7 @@ def k_means(features: Floats, clusters: int, seed: int) -> Floats:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different images than clusters
-        found = KMeans(clusters, n_init=STARTS, random_state=seed % 2**32).fit(features.astype(np.float64))
+        points = features.astype(np.float64)  # a copy that k-means may work in
+        found = KMeans(clusters, n_init=STARTS, random_state=seed % 2**32, copy_x=False).fit(points)
     centres: Floats = found.cluster_centers_
     return centres

@@ -278,6 +278,17 @@ class TestPlainBatches:
         assert all(len(batch) == batch_size for batch in batches[:-1])
         assert [number for batch in batches for number in numbers(batch)] == list(range(7))
 
+    @pytest.mark.parametrize("channels", [1, 3])
+    def test_in_place_they_are_the_same_one_after_the_other(self, channels: int) -> None:
+        pixels, normaliser = random_images(5)[..., :channels], Normaliser((0.5,) * channels, (0.2,) * channels, CPU)
+        given = {"batch_size": 2, "normaliser": normaliser, "device": CPU}
+        expected, places = list(plain_batches(pixels, **given)), set()  # type: ignore[arg-type]
+        for one, other in zip(plain_batches(pixels, in_place=True, **given), expected, strict=True):  # type: ignore[arg-type]
+            assert torch.equal(one, other)
+            assert one.stride() == other.stride()
+            places.add(one.data_ptr())
+        assert len(places) == 1
+
     def test_files_give_the_same_batches(self, tmp_path: Path) -> None:
         pixels = random_images(5)
         normaliser = Normaliser((0.5, 0.4, 0.3), (0.2, 0.25, 0.3), CPU)

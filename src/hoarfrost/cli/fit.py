@@ -55,7 +55,6 @@ def main(args: argparse.Namespace) -> int:
     config, keep = suited(options.configured(config, args, fit_epochs=args.epochs)), options.keeping(args)
     images = read_images(Path(args.images), labelled=True, size=config.image_size, keep=storage(config, keep))
     config = resolve(config, images, device)
-    options.say(in_words(config))
     if not config.fixed:
         images = keep.to_channels_last(images)
     content = {"format": store.FORMAT, "kind": "fit", "config": to_json(config), "images": images.digest()}
@@ -66,6 +65,7 @@ def main(args: argparse.Namespace) -> int:
     else:
         beside = work.workspace(out, content, resume=args.resume, processes=processes)
         with beside as unfinished, Following() as progress:
+            options.say(in_words(config))
             learner.fit(
                 images,
                 observer=Observers([LogFile(unfinished / "log.jsonl"), progress] if processes.is_first else []),

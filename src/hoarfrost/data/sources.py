@@ -311,11 +311,26 @@ class ImageSource:
 
 
 def plain_batches(
-    images: NDArray[Any] | OnDisk, *, batch_size: int, normaliser: Normaliser, device: torch.device
+    images: NDArray[Any] | OnDisk,
+    *,
+    batch_size: int,
+    normaliser: Normaliser,
+    device: torch.device,
+    in_place: bool = False,
 ) -> Iterator[Tensor]:
-    """The images in their order, unchanged and normalised, for evaluation; features as they are."""
+    """The images in their order, unchanged and normalised, for evaluation; features as they are.
+
+    ``in_place``: every batch takes the memory of the one before. Of new memory for each, a process may keep a lot.
+    """
     store = place_pixels(images, device)
     order = list(torch.split(torch.arange(len(store), device=device), batch_size))
+    memory: Tensor | None = None
     for pick in store.picks(order):
         pixels = store.pixels(pick)
-        yield pixels if pixels.ndim == 2 else normaliser(to_float(pixels))
+        if pixels.ndim == 2:
+            yield pixels
+        elif memory is None or not in_place:
+            memory = normaliser(to_float(pixels))
+            yield memory
+        else:
+            yield normaliser(memory[: len(pixels)].copy_(pixels.permute(0, 3, 1, 2)).div_(255))

@@ -131,7 +131,11 @@ class Inference:
         try:
             with self.runtime.numerics(search=False):  # the last batch has a size of its own
                 for batch in plain_batches(
-                    images.rows(mine), batch_size=batch_of(images), normaliser=self.normaliser, device=device
+                    images.rows(mine),
+                    batch_size=batch_of(images),
+                    normaliser=self.normaliser,
+                    device=device,
+                    in_place=batch_of(images) < EVALUATION_BATCH,
                 ):
                     with self.runtime.autocast():
                         extracted = network(batch)
@@ -143,12 +147,15 @@ class Inference:
 
     def features(self, images: Samples, network: Network) -> NDArray[np.float32]:
         """``(N, D)`` of the backbone."""
+        if isinstance(images, FeatureSet) and images.images.shape[1] == network.backbone.width:
+            return images.images
         mine = len(self.runtime.processes.part_of(len(images)))
         # In one piece from the start: little pieces between large batches would keep the memory of those.
         features, start = torch.empty(mine, network.backbone.width, device=self.runtime.device), 0
         for batch in self.batches(images, network):
             features[start : (start := start + len(batch))] = network.backbone_features(batch)
-        return self._whole([features], len(images))
+        rows: NDArray[np.float32] = self.runtime.processes.gather_rows(features, len(images)).cpu().numpy()
+        return rows
 
     def computed_once(self, images: Samples, network: Network) -> FeatureSet:
         """The images' features in their place, for a stage in which those do not change."""
