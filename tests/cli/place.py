@@ -18,12 +18,25 @@ Words = tuple[str, ...]
 Build = Callable[[Path], object]
 
 # Later options replace earlier ones, so that a case adds its own to these.
-FIT = ("fit", "known", "--out", "made", "--epochs", "1")
+FIT = ("fit", "known", "--out", "made", "--epochs", "1", "--method", "frost")
 DISCOVER = ("discover", "model", "unsorted", "--novel", "2", "--out", "made", "--epochs", "1")
 PREDICT = ("predict", "model2", "unsorted")
 EVALUATE = ("evaluate", "model2", "checked")
 SHORT = ("--epochs", "1", "--fit-epochs", "1")
-RUN = ("run", "--dataset", "folder", "--data", "checked", "--split", "3-2", "--out", "made", *SHORT)
+RUN = (
+    "run",
+    "--dataset",
+    "folder",
+    "--data",
+    "checked",
+    "--split",
+    "3-2",
+    "--out",
+    "made",
+    "--method",
+    "frost",
+    *SHORT,
+)
 DEMO = ("demo", "--out", "made", "--set", "fit.epochs=1", "--set", "discover.epochs=1")
 
 FINISHED = {

@@ -66,7 +66,7 @@ def test_a_kind_goes_to_json_and_back(kind: ReadoutKind) -> None:
     assert from_json(Config, content) == config_of(kind)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "hoarfrost"])  # which came later
 def test_a_configuration_of_an_earlier_version_is_the_same(name: str) -> None:
     config = get_recipe("digits").config(METHODS[name], 0)
     content = to_json(config)
@@ -248,7 +248,7 @@ def test_a_model_with_damaged_covariances_is_refused(change: str, three_steps: S
 
 
 def test_a_model_of_an_earlier_version_has_a_temperature_of_one(three_steps: Scenario, tmp_path: Path) -> None:
-    learner = Learner(recipe="digits", device="cpu", settings=TINY)
+    learner = Learner("frost", recipe="digits", device="cpu", settings=TINY)
     learner.learn(three_steps.steps[0])
     assert learner.model.calibration.temperature == 1
     learner.save(tmp_path / "model")
@@ -269,7 +269,7 @@ def test_a_model_of_an_earlier_version_has_a_temperature_of_one(three_steps: Sce
 
 
 def test_a_readout_that_needs_more_than_is_kept_is_refused(three_steps: Scenario) -> None:
-    learner = Learner(recipe="digits", device="cpu", settings=TINY)
+    learner = Learner("frost", recipe="digits", device="cpu", settings=TINY)
     learner.learn(three_steps.steps[0])
     with pytest.raises(InputError, match="class statistics that this model lacks"):
         learner.reconfigure(override(learner.config, {READOUT: "gaussians"}))
