@@ -73,7 +73,7 @@ class TestPrecedence:
 
 class TestEpochs:
     def test_setting_the_epochs_stretches_drops_and_ramps(self) -> None:
-        learner = Learner(settings={"discover.epochs": 20, "fit.epochs": 20})
+        learner = Learner("frost", settings={"discover.epochs": 20, "fit.epochs": 20})
         usual = RECIPES["folder"]
         assert learner.config.discover == usual.discover.shortened(20)
         assert learner.config.fit == usual.fit.shortened(20)

@@ -159,7 +159,7 @@ def test_a_model_that_lacks_its_backbone_alone_names_the_package(installed: Path
     done = hoarfrost(*fit, "--out", "model", site=installed, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     line = line_of(hoarfrost("predict", "model", "photos", "--device", "cpu", site=None, folder=tmp_path))
-    assert "unknown backbone 'theirs': choose from resnet18, small; install their-package" in line
+    assert "unknown backbone 'theirs': choose from resnet18, small, efficientnet-lite0; install their-package" in line
     assert "unknown backbone 'theirs'" in line_of(hoarfrost(*fit, "--out", "other", site=None, folder=tmp_path))
 
 
@@ -173,7 +173,7 @@ def write_image(path: Path, gray: int = 128) -> None:
 def test_names_from_outside_are_listed(installed: Path, tmp_path: Path) -> None:
     text = " ".join(hoarfrost("run", "--help", site=installed, folder=tmp_path).stdout.split())
     assert "digits, cifar10, cifar100, tiny-imagenet, folder or theirs" in text
-    assert "resnet18, small or theirs" in text
+    assert "resnet18, small, efficientnet-lite0 or theirs" in text
     without = " ".join(hoarfrost("run", "--help", site=None, folder=tmp_path).stdout.split())
     assert "digits, cifar10, cifar100, tiny-imagenet or folder" in without
     asked = hoarfrost("run", "--dataset", "abcxyz", "--out", "run", site=installed, folder=tmp_path)

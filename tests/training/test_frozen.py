@@ -363,7 +363,7 @@ def test_a_configuration_of_version_1_is_that_of_its_preset(method: str) -> None
 
 
 def test_a_model_folder_of_version_1_loads_and_goes_on_as_before(tmp_path: Path) -> None:
-    ours = Learner(device="cpu", settings=SHORT).fit(IMAGES, LABELS)
+    ours = Learner("frost", device="cpu", settings=SHORT).fit(IMAGES, LABELS)
     ours.save(tmp_path / "model")
     content = json.loads((tmp_path / "model" / "model.json").read_text())
     (tmp_path / "model" / "model.json").write_text(json.dumps({**content, "config": as_before(content["config"])}))

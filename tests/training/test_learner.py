@@ -30,7 +30,8 @@ def little(count: int = 24, side: int = 12, channels: int | None = None, seed: i
 
 
 def tiny(**options: Any) -> Learner:
-    return Learner(device="cpu", settings={**TINY, **options.pop("settings", {})}, **options)
+    given = {"method": "frost", "device": "cpu", **options}
+    return Learner(**{**given, "settings": {**TINY, **given.pop("settings", {})}})
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageFiles, ImageSet
 from hoarfrost.models.backbones import ALL, build_backbone
 from hoarfrost.models.efficientnet import EfficientNet
+from hoarfrost.models.network import Network
 from hoarfrost.recipes import RECIPES
 from hoarfrost.training.inference import EVALUATION_BATCH, Computed, batch_of
 from hoarfrost.training.resolve import ENOUGH, in_words, resolve, storage
@@ -39,7 +40,7 @@ def images(side: int, channels: int = 3, each: int = 2) -> ImageSet:
 
 
 def decided(given: ImageSet, device: torch.device = CPU, settings: dict[str, Any] | None = None) -> Config:
-    return resolve(Learner(settings=settings).config, given, device)
+    return resolve(Learner("frost", settings=settings).config, given, device)
 
 
 class TestChoice:
@@ -63,12 +64,12 @@ class TestChoice:
         if backbone == "efficientnet-lite0":
             assert config.mean == (0.498,) * 3
         else:
-            usual = Learner().config
+            usual = Learner("frost").config
             assert not config.fixed
             assert (config.fit_augment, config.fit, config.method) == (usual.fit_augment, usual.fit, usual.method)
 
     def test_on_a_cpu_it_stays_and_on_a_gpu_it_is_tuned_where_there_are_images_enough(self) -> None:
-        usual = Learner().config
+        usual = Learner("frost").config
         for device, each in ((CPU, ENOUGH), (GPU, ENOUGH - 1)):
             config = decided(images(96, each=each), device)
             assert config.fixed
@@ -105,7 +106,7 @@ class TestChoice:
 
     def test_only_where_the_images_choose_the_backbone_is_anything_undecided(self) -> None:
         for name, recipe in RECIPES.items():
-            config = recipe.config(Learner().config.method, 0)
+            config = recipe.config(Learner("frost").config.method, 0)
             assert config.undecided == ((*STAYS, *TUNED) if name == "folder" else ())
 
 
@@ -168,7 +169,7 @@ class TestReading:
 class TestOnce:
     def test_each_image_is_seen_once_in_fit_and_once_in_discover(self, tmp_path: Path, seen: list[int]) -> None:
         known, new = photographs(tmp_path / "known", 2, 4), photographs(tmp_path / "new", 2, 3, first=2)
-        learner = Learner(device="cpu", settings=SHORT).fit(known)
+        learner = Learner("frost", device="cpu", settings=SHORT).fit(known)
         assert sum(seen) == 8
         seen.clear()
         unlabelled = learner.prepare(new)
@@ -184,6 +185,23 @@ class TestOnce:
         learner.discover(unlabelled, 1)
         assert sum(seen) == 12, "nothing has changed them"
 
+    def test_by_the_usual_method_it_and_its_mirror_image_and_nothing_is_trained(
+        self, tmp_path: Path, seen: list[int]
+    ) -> None:
+        known, new = photographs(tmp_path / "known", 3, 4), photographs(tmp_path / "new", 2, 5, first=3)
+        learner = Learner(device="cpu", settings={"fit.epochs": 2}).fit(known)
+        assert (learner.config.method.active, learner.config.method.design.mirror) == ((), True)
+        assert sum(seen) == 2 * 12
+        seen.clear()
+        learner.discover(new, 2)
+        assert sum(seen) == 2 * 10
+        assert learner.assigned is not None
+        assert len({tuple(learner.assigned[:5]), tuple(learner.assigned[5:])}) == 2
+        assert len(set(learner.assigned[:5])) == len(set(learner.assigned[5:])) == 1, "a cluster is a class"
+        predicted = learner.predict(new)
+        assert np.array_equal(predicted, learner.assigned)
+        assert np.array_equal(learner.predict(known), np.arange(12) // 4), "the old ones stay"
+
     def test_mixed_images_too(self, tmp_path: Path, seen: list[int]) -> None:
         known, mixed = photographs(tmp_path / "known", 2, 6), photographs(tmp_path / "mixed", 3, 5, first=1)
         learner = Learner("kmeans", device="cpu", settings=SHORT).fit(known)
@@ -197,19 +215,19 @@ class TestOnce:
     def test_features_go_with_the_images_and_with_the_backbone(self, tmp_path: Path) -> None:
         folder = photographs(tmp_path / "photos", 1, 2)
         files = [ImageFiles([folder / "class-0" / "0.jpg"], size=224, channels=3) for _ in range(2)]
-        computed, made, backbone = Computed(), list[int](), build_backbone("small", 3)
+        computed, made, network = Computed(), list[int](), Network(build_backbone("small", 3), 2)
 
         def compute() -> np.ndarray[Any, np.dtype[np.float32]]:
             made.append(1)
             return np.full((1, 2), len(made), dtype=np.float32)
 
-        assert [computed.of(files[row], backbone, compute)[0, 0] for row in (0, 1, 0, 1)] == [1, 2, 1, 2]
+        assert [computed.of(files[row], network, compute)[0, 0] for row in (0, 1, 0, 1)] == [1, 2, 1, 2]
         computed.forget()
-        assert computed.of(files[0], backbone, compute)[0, 0] == 3
+        assert computed.of(files[0], network, compute)[0, 0] == 3
         del files[1]
         gc.collect()
         files.append(ImageFiles([folder / "class-0" / "1.jpg"], size=224, channels=3))
-        assert computed.of(files[1], backbone, compute)[0, 0] == 4
+        assert computed.of(files[1], network, compute)[0, 0] == 4
         assert len(computed._features) == 2
 
     def test_they_are_kept_beside_the_model_for_those_very_files(self, tmp_path: Path, seen: list[int]) -> None:
@@ -261,8 +279,8 @@ def test_the_command_says_what_was_decided(tmp_path: Path) -> None:
     photographs(tmp_path / "known", 2, 2)
     command = [sys.executable, "-m", "hoarfrost", "fit", "known", "--out", "model", "--epochs", "1", "--device", "cpu"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    first, *_ = done.stderr.splitlines()
-    assert first == (
+    *_, last = done.stdout.splitlines()
+    assert last == (
         "backbone efficientnet-lite0: pretrained and left as it is, so that features are computed once;"
         " images of 224 x 224 pixels"
     )

@@ -65,7 +65,6 @@ def main(args: argparse.Namespace) -> int:
     else:
         beside = work.workspace(out, content, resume=args.resume, processes=processes)
         with beside as unfinished, Following() as progress:
-            options.say(in_words(config))
             learner.fit(
                 images,
                 observer=Observers([LogFile(unfinished / "log.jsonl"), progress] if processes.is_first else []),
@@ -81,4 +80,4 @@ def main(args: argparse.Namespace) -> int:
     }
     names = ", ".join(map(printable, learner.class_names))
     text = f"{printable(str(out))}: learned {len(learner.class_names)} classes from {len(images)} images ({names})"
-    return options.answer(args, summary, text)
+    return options.answer(args, summary, f"{text}\n{in_words(learner.config)}")

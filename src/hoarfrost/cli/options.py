@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,12 +142,6 @@ def configured(
     settings = dict(parse_setting(text) for text in args.settings)
     # A run's config.json has these keys below "learner", a model's below "config".
     return override(config, {re.sub(r"^(learner|config)\.", "", key): value for key, value in settings.items()})
-
-
-def say(line: str) -> None:
-    """Tells a person something on standard error; of several processes the first one speaks."""
-    if Launched.detect().is_first:
-        print(printable_lines(line), file=sys.stderr, flush=True)
 
 
 def print_raw(text: str) -> int:
