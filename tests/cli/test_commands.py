@@ -251,6 +251,6 @@ def test_the_design_of_a_model_is_refused_before_anything_is_learned(
 ) -> None:
     out = tmp_path / "other"
     command = ["discover", str(models / "fitted"), str(folders / "unsorted"), "--novel", "2", "--out", str(out)]
-    assert main([*command, "--set", "method.design.readout=logits"]) == 2
+    assert main([*command, "--set", "method.design.readout=means"]) == 2
     assert "method.design belongs to the model" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
