@@ -1,0 +1,120 @@
+"""Clusters that a novel head begins with, in the space in which likelihoods measure; and mirror images."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from hoarfrost import Learner
+from hoarfrost.data.images import ImageSet
+from hoarfrost.errors import InputError
+from hoarfrost.methods import METHODS
+from hoarfrost.models.backbones import build_backbone
+from hoarfrost.models.gaussians import whitened
+from hoarfrost.models.network import Design, Network, grow
+from hoarfrost.models.readout import Gaussians
+from hoarfrost.models.statistics import ClassStatistics, Kept, transformed
+from hoarfrost.recipes import RECIPES
+from hoarfrost.settings import override
+from hoarfrost.training.processes import Processes
+from hoarfrost.training.start import TYPICAL, start_from_clusters
+
+WIDTH = 64
+
+
+def features_of(means: NDArray[np.float64], each: int, spread: NDArray[np.float64], seed: int) -> NDArray[np.float32]:
+    draws = np.random.default_rng(seed).standard_normal((len(means), each, means.shape[1]))
+    rows: NDArray[np.float32] = (means[:, None] + draws * spread).reshape(-1, means.shape[1]).astype(np.float32)
+    return rows
+
+
+def scattered(classes: int, seed: int, apart: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Means that differ in the last features alone, and a spread that is large in the first ones."""
+    means = np.zeros((classes, WIDTH))
+    means[:, -8:] = np.random.default_rng(seed).standard_normal((classes, 8)) * apart
+    return means, np.r_[np.full(8, 10.0), np.ones(WIDTH - 8)]
+
+
+@pytest.mark.parametrize("kept", ["full", "shared", "none"])
+def test_whitened_features_spread_alike_in_all_directions(kept: Any) -> None:
+    means, spread = scattered(3, 0, 5.0)
+    rows = features_of(means, 4000, spread, 1)
+    labels = torch.arange(3).repeat_interleave(4000)
+    statistics = ClassStatistics.of(torch.from_numpy(rows), labels, 3, Kept(kept))
+    white = whitened(torch.from_numpy(rows), statistics, ridge=1e-9)
+    for label in range(3):
+        covariance = np.cov(white[labels == label].numpy().T)
+        np.testing.assert_allclose(covariance, np.eye(WIDTH), atol=0.15)
+
+
+def started(design: Design, rows: NDArray[np.float32], novel: int) -> tuple[Network, NDArray[np.int64], Any]:
+    torch.manual_seed(0)
+    means, spread = scattered(4, 9, 5.0)
+    known = torch.from_numpy(features_of(means, 300, spread, 2))
+    statistics = ClassStatistics.of(known, torch.arange(4).repeat_interleave(300), 4, design.readout.kept)
+    student = grow(Network(build_backbone("small", 1), 4, design), novel)
+    clusters = start_from_clusters(student, rows, statistics, 0, Processes())
+    return student, clusters.labels, clusters
+
+
+def test_clusters_are_looked_for_where_likelihoods_measure() -> None:
+    means, spread = scattered(3, 3, 4.0)
+    rows = features_of(means, 60, spread, 3)
+    student, labels, clusters = started(Design(novel="cosine", readout=Gaussians(covariance="shared")), rows, 3)
+    groups = labels.reshape(3, 60)
+    assert all(len(set(group)) == 1 for group in groups), "what varies within the known classes counts less"
+    assert len(set(groups[:, 0])) == 3
+    assert [int(clusters.typical[labels == k].sum()) for k in range(3)] == [round(TYPICAL * 60)] * 3
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    for cluster in range(3):
+        mean = unit[labels == cluster].mean(axis=0)
+        np.testing.assert_allclose(
+            student.novel[-1].state_dict()["weight"][cluster].numpy(), mean / np.linalg.norm(mean), atol=1e-5
+        )
+    _, plain, _ = started(Design(novel="cosine"), rows, 3)
+    assert any(len(set(group)) > 1 for group in plain.reshape(3, 60)), "directions alone do not show it"
+
+
+def test_the_farthest_images_are_not_typical() -> None:
+    means, _ = scattered(2, 5, 8.0)
+    rows = features_of(means, 20, np.ones(WIDTH), 3)
+    rows[0] += 6.0
+    _, labels, clusters = started(Design(novel="cosine", readout=Gaussians(covariance="shared")), rows, 2)
+    assert labels[0] == labels[1]
+    assert not clusters.typical[0]
+    assert clusters.typical.sum() == 2 * round(TYPICAL * 20)
+
+
+def test_the_square_root_at_length_one() -> None:
+    rows = torch.tensor([[4.0, 9.0, -16.0]])
+    expected = np.array([2.0, 3.0, -4.0]) / np.sqrt(29)
+    np.testing.assert_allclose(transformed(rows, "hellinger").numpy()[0], expected, rtol=1e-6)
+
+
+def test_features_are_the_mean_of_an_image_and_its_mirror_image() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (24, 16, 16, 3), dtype=np.uint8)
+    settings = {"fit.epochs": 1, "method.design.mirror": True}
+    learner = Learner("frost", "small", device="cpu", settings=settings).fit(images, np.arange(24) % 3)
+    found = learner.outputs(images, features=True).features
+    alone = replace(learner.network.design, mirror=False)
+    learner.network.design = alone
+    mirrored = learner.outputs(ImageSet(np.ascontiguousarray(images[:, :, ::-1])), features=True).features
+    plain = learner.outputs(images, features=True).features
+    assert found is not None
+    assert plain is not None
+    assert mirrored is not None
+    np.testing.assert_allclose(found, (plain + mirrored) / 2, rtol=1e-4, atol=1e-5)
+    assert not np.allclose(found, plain)
+    with pytest.raises(InputError, match=r"method\.design\.mirror cannot be changed"):
+        learner.reconfigure(override(learner.config, {"method.design.mirror": False}))
+
+
+@pytest.mark.parametrize(("recipe", "mirrors"), [("cifar10", True), ("tiny-imagenet", True), ("digits", False)])
+def test_only_images_that_may_be_mirrored_are(recipe: str, mirrors: bool) -> None:
+    config = RECIPES[recipe].config(METHODS["hoarfrost"], 0)
+    assert config.method.design.mirror == mirrors
