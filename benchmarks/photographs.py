@@ -1,8 +1,9 @@
-"""Methods on photographs: one table of Old, New and All on flowers and cars. What is finished is not run again.
+"""Methods on photographs: one table of Old, New and All on flowers and cars, in the README. What is finished is not run
+again; its scores are kept in results/photographs/.
 
-python benchmarks/photographs.py --data data                       k-means and nearest mean, seeds 0 to 2
-python benchmarks/photographs.py --data data kmeans frost-small    FRoST with a network for little images too: hours
-python benchmarks/photographs.py --data data frost --table         only the table, of what is there
+python benchmarks/photographs.py --data data                seeds 0 to 2 of hoarfrost, k-means and FRoST: 15 minutes
+python benchmarks/photographs.py --data data frost-small    FRoST with a network for little images: hours
+python benchmarks/photographs.py --table                    only the table, of what is kept
 
 DIR/flowers and DIR/cars have train/ and test/, each with a folder a class. The first 16 classes by name are known, the
 other 8 are new. A method is a preset's name, on the backbone that hoarfrost chooses for photographs, or one of ROWS.
@@ -15,16 +16,20 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-from hoarfrost.paper.text import markdown, spread
+from hoarfrost.paper.text import markdown, renewed, spread
 
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results" / "photographs"
+BEGIN = "<!-- made by benchmarks/photographs.py -->"
 SETS, SPLIT = ("flowers", "cars"), "16-8"
 SCORES = ("old", "new", "all")
 
 ROWS: dict[str, tuple[str, list[str]]] = {
-    "kmeans": ("k-means and nearest mean, pretrained features", ["--method", "kmeans"]),
-    "frost-small": ("FRoST, small network, 64 pixels", ["--method", "frost", "--backbone", "small"]),
+    "hoarfrost": ("`hoarfrost`", ["--method", "hoarfrost"]),
+    "kmeans": ("`kmeans`: clusters, and the nearest class mean", ["--method", "kmeans"]),
+    "frost": ("`frost` on the same features", ["--method", "frost"]),
+    "frost-small": ("`frost`, small network, 64 pixels", ["--method", "frost", "--backbone", "small"]),
 }
 """what a row is called, and the arguments of ``hoarfrost run``"""
 
@@ -45,30 +50,32 @@ def run(args: argparse.Namespace, images: str, name: str, seed: int) -> None:
     print(f"{images}, {name}, seed {seed}", file=sys.stderr, flush=True)
     subprocess.run([*command, *row(name)[1]], check=True, stdout=subprocess.DEVNULL)
 
+    content = json.loads((folder(args, images, name, seed) / "metrics.json").read_text())
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{images}-{name}-seed{seed}.json").write_text(json.dumps(content, indent=1) + "\n")
 
-def finished(args: argparse.Namespace, images: str, name: str) -> list[dict[str, Any]]:
-    paths = [folder(args, images, name, seed) / "metrics.json" for seed in range(args.seeds)]
-    return [json.loads(path.read_text()) for path in paths if path.exists()]
 
-
-def table(args: argparse.Namespace) -> str:
+def table() -> str:
     """A row a method: Old, New and All of each set, mean and standard deviation over the seeds."""
-    columns, rows, hardware = [f"{images}: {score.capitalize()}" for images in SETS for score in SCORES], [], set()
-    for name in args.methods:
-        cells = []
+    columns, rows, kept = [f"{images}: {score.capitalize()}" for images in SETS for score in SCORES], [], []
+    for name in ROWS:
+        cells: list[str] = []
         for images in SETS:
-            runs = finished(args, images, name)
-            hardware |= {content["hardware"] for content in runs}
+            runs = [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{images}-{name}-seed*.json"))]
+            kept += runs
             joint = [content["steps"][-1]["joint"] for content in runs]
             cells += [spread([scores[score] for scores in joint]) if joint else "–" for score in SCORES]
-        rows.append([row(name)[0], *cells])
-    note = f"Percent, mean ± standard deviation over {args.seeds} seeds; {', '.join(sorted(hardware))}."
+        if any(cell != "–" for cell in cells):
+            rows.append([row(name)[0], *cells])
+    hardware = ", ".join(sorted({content["hardware"] for content in kept}))
+    seeds = ", ".join(map(str, sorted({content["seed"] for content in kept})))
+    note = f"Percent of the test photographs, mean ± standard deviation over the seeds {seeds}; {hardware}."
     return f"{markdown(['method', *columns], rows)}\n\n{note}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("methods", nargs="*", default=["kmeans"], metavar="METHOD")
+    parser.add_argument("methods", nargs="*", default=["hoarfrost", "kmeans", "frost"], metavar="METHOD")
     parser.add_argument("--data", default="data", metavar="DIR")
     parser.add_argument("--out", default="runs/photographs", metavar="DIR")
     parser.add_argument("--seeds", type=int, default=3, metavar="N")
@@ -79,7 +86,9 @@ def main() -> None:
         for images in SETS:
             for seed in range(args.seeds):
                 run(args, images, name, seed)
-    print(table(args))
+    made, readme = table(), ROOT / "README.md"
+    readme.write_text(renewed(readme.read_text(), made, begin=BEGIN))
+    print(made)
 
 
 if __name__ == "__main__":
