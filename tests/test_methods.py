@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from hoarfrost.cli import options
 from hoarfrost.config import Method
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
 from hoarfrost.losses.terms import LabelledContrast, Term
-from hoarfrost.methods import FROST, METHODS, get_method
+from hoarfrost.methods import DEFAULT, FROST, METHODS, get_method
 from hoarfrost.models.network import Network
 from hoarfrost.scenario import Scenario, build_scenario
 from hoarfrost.store import CheckpointFile
@@ -227,6 +229,12 @@ def test_presets_describe_themselves(name: str) -> None:
     kinds = [term.kind for term in method.terms]
     assert len(kinds) == len(set(kinds))
     assert all(isinstance(term, Term) for term in method.terms)
+
+
+def test_commands_and_learners_have_one_default() -> None:
+    parser = argparse.ArgumentParser()
+    options.add_method(parser)
+    assert parser.parse_args([]).method == DEFAULT == Learner().config.method.name
 
 
 def test_unknown_methods_get_the_nearest_name() -> None:

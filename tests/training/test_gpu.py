@@ -15,12 +15,9 @@ from hoarfrost.config import Method, Schedule
 from hoarfrost.data.augment import Crop
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser
-from hoarfrost.losses.self_labelling import InstanceContrast, OverClustering, SelfLabelling
-from hoarfrost.losses.terms import CrossEntropy, FeatureDistillation
 from hoarfrost.methods import METHODS
 from hoarfrost.models.backbones import build_backbone
-from hoarfrost.models.network import Design, Network, grow, to_channels_last
-from hoarfrost.models.readout import Gaussians
+from hoarfrost.models.network import Network, grow, to_channels_last
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.capture import Capture
 from hoarfrost.training.loop import build_optimizer
@@ -33,22 +30,13 @@ pytestmark = [
     pytest.mark.filterwarnings("error:the step could not be compiled"),
 ]
 
-SELF_LABELLING = Method(
-    name="self-labelling",
-    summary="terms with views and heads of their own, in both stages",
-    paper="",
-    stage_one=(CrossEntropy(), InstanceContrast(weight=0.3)),
-    terms=(SelfLabelling(), OverClustering(), FeatureDistillation(weight=10.0, form="cosine")),
-    design=Design(novel="cosine", readout=Gaussians(features="sqrt")),
-    decides="unmoved",
-    start="k-means",
-)
-BY_NAME = {**METHODS, "fit": METHODS["frost"], "fit with contrast": SELF_LABELLING, "self-labelling": SELF_LABELLING}
+OURS = METHODS["hoarfrost"]
+BY_NAME = {**METHODS, "fit": METHODS["frost"], "fit with contrast": OURS}
 
 Stage = str
 """stage one, "fit", or a discovery by a method"""
 
-STAGES = ["fit", "frost", "ncl", "ncl-labelled", "restune", "dtc-te", "fit with contrast", "self-labelling"]
+STAGES = ["fit", "frost", "ncl", "ncl-labelled", "restune", "dtc-te", "fit with contrast", "hoarfrost"]
 STEPS = 8
 SMALL = Schedule(epochs=1, drops=(), learning_rate=1e-7)
 """A rate so small that steps do not depend on those before them. At 1e-3 it takes eight steps until weights that differ
@@ -190,9 +178,9 @@ def test_replayed_steps_draw_new_numbers_and_those_of_plain_ones() -> None:
 @pytest.mark.parametrize(
     "method",
     [
-        SELF_LABELLING,
-        replace(SELF_LABELLING, decides="average", weight_average=0.9),
-        replace(SELF_LABELLING, decides="trained", frozen=("all",)),
+        OURS,
+        replace(OURS, decides="average", weight_average=0.9),
+        replace(OURS, decides="trained", frozen=("all",)),
         replace(METHODS["frost"], weight_average=0.9),
     ],
     ids=["unmoved", "average", "frozen", "averaged weights"],
