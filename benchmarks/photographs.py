@@ -1,7 +1,7 @@
 """Methods on photographs: one table of Old, New and All on flowers and cars, in the README. What is finished is not run
 again; its scores are kept in results/photographs/.
 
-python benchmarks/photographs.py --data data                seeds 0 to 2 of hoarfrost, k-means and FRoST: 15 minutes
+python benchmarks/photographs.py --data data                seeds 0 to 2 of hoarfrost, k-means and FRoST
 python benchmarks/photographs.py --data data frost-small    FRoST with a network for little images: hours
 python benchmarks/photographs.py --table                    only the table, of what is kept
 

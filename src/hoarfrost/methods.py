@@ -42,7 +42,7 @@ HERE = "a reference of this project, not from a paper"
 HOARFROST = Method(
     name=DEFAULT,
     summary="a copy that labels images by itself discovers; class Gaussians of the network that never moves decide",
-    paper=HERE,
+    paper="this project's own method, not from a paper",
     stage_one=(CrossEntropy(), InstanceContrast(weight=0.3)),
     terms=(
         SelfLabelling(weight=1.0),
