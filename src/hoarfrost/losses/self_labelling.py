@@ -1,4 +1,4 @@
-"""Terms that label images by themselves, or tell them apart without labels, for presets of one's own."""
+"""Terms that label images by themselves, or tell them apart without labels: those of the method ``hoarfrost``."""
 
 from __future__ import annotations
 
