@@ -51,7 +51,9 @@ HOARFROST = Method(
     ),
     frozen=(BUT_LAST,),
     moving_statistics=True,
-    design=Design(novel="cosine", readout=Gaussians(features="hellinger", shrink=0.75, ridge=0.003), mirror=True),
+    design=Design(
+        novel="cosine", readout=Gaussians(features="hellinger", shrink=0.75, ridge=0.003), before_last=True, mirror=True
+    ),
     start="k-means",
     decides="unmoved",
     fit_course=Course(cosine=True, nesterov=True, weight_decay=5e-4, batch="double", strong=0.5),

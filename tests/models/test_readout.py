@@ -24,8 +24,10 @@ from hoarfrost.evaluation import score_folder
 from hoarfrost.experiment import Shelf
 from hoarfrost.methods import FROST, METHODS
 from hoarfrost.models.backbones import build_backbone
+from hoarfrost.models.gaussians import ClassGaussians
 from hoarfrost.models.network import Design, Network, grow
 from hoarfrost.models.readout import ClassMeans, Gaussians, HeadLogits, HeadProbabilities, Known, ReadoutKind
+from hoarfrost.models.resnet import ResNet
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Scenario, build_scenario
@@ -191,8 +193,8 @@ def test_a_saved_model_predicts_the_same(learned: Learner, three_steps: Scenario
     kept = load_file(tmp_path / "model" / "prototypes.safetensors")
     kind = learned.network.design.readout
     assert isinstance(kind, Gaussians)
-    root = kept.get("covariance_root" if kind.features == "plain" else "transformed_covariance_root")
-    width = learned.network.width
+    root = kept.get("transformed_covariance_root")
+    width = learned.network.width + learned.network.backbone.width_before_last
     shapes = {"full": (10, width, width), "diagonal": None, "shared": (width, width), "low-rank": (10, width, 4)}
     assert (None if root is None else tuple(root.shape)) == shapes[kind.covariance], "no more is kept than is asked for"
 
@@ -216,12 +218,13 @@ def test_the_network_that_never_moved_decides(three_steps: Scenario) -> None:
     learner = learner_of(Gaussians())
     learner.learn(three_steps.steps[0])
     before = {name: tensor.clone() for name, tensor in learner.network.backbone.state_dict().items()}
-    old = learner.model.statistics
+    old = learner.model.statistics.for_readout
     learner.learn(three_steps.steps[1])
     assert all(torch.equal(tensor, before[name]) for name, tensor in learner.network.backbone.state_dict().items())
     assert old.root is not None
-    assert learner.model.statistics.root is not None
-    assert torch.equal(learner.model.statistics.root[:4], old.root), "what is known of old classes stays"
+    root = learner.model.statistics.for_readout.root
+    assert root is not None
+    assert torch.equal(root[:4], old.root), "what is known of old classes stays"
     outputs = learner.outputs(three_steps.truths[1].test)
     temperature = learner.model.calibration.temperature
     np.testing.assert_allclose(outputs.novel_scores[0] / temperature, outputs.scores[:, 4:], rtol=1e-4)
@@ -239,9 +242,9 @@ def test_a_model_with_damaged_covariances_is_refused(change: str, three_steps: S
     folder = saved(three_steps, tmp_path / "model", Gaussians())
     path = folder / "prototypes.safetensors"
     tensors = load_file(path)
-    root = tensors.pop("covariance_root")
+    root = tensors.pop("transformed_covariance_root")
     if change != "missing":
-        tensors["covariance_root"] = root[:, 1:].contiguous() if change == "shape" else root * math.nan
+        tensors["transformed_covariance_root"] = root[:, 1:].contiguous() if change == "shape" else root * math.nan
     save_file(tensors, path)
     with pytest.raises(InputError, match="damaged"):
         Learner.load(folder, "cpu")
@@ -334,3 +337,30 @@ def test_two_of_three_new_classes_are_found(digits: tuple[ImageSet, ImageSet], t
     scores = score_folder(learner, tmp_path, None)
     assert scores["novel"] == 2
     assert 0 < scores["joint"]["new"] < 100
+
+
+def test_features_before_the_last_part_decide_too(three_steps: Scenario) -> None:
+    """As by hand: each part's features made to length 1 by themselves, a mean and a covariance of both together."""
+    learner = Learner(recipe="digits", device="cpu", settings=TINY)
+    step = three_steps.steps[0]
+    assert step.images.labels is not None
+    learner.learn(step)
+    backbone = learner.network.eval().backbone
+    assert isinstance(backbone, ResNet)
+    assert learner.config.mean is not None
+    assert learner.config.std is not None
+    pixels = torch.from_numpy(np.asarray(learner.prepare(step.images).images)).permute(0, 3, 1, 2) / 255
+    maps = backbone.trunk((pixels - learner.config.mean[0]) / learner.config.std[0])
+    roots = [backbone.pooled(part).sqrt() for part in (backbone.last(maps), maps)]
+    both = torch.cat([root / root.norm(dim=1, keepdim=True) for root in roots], dim=1).detach().double().numpy()
+    statistics = learner.model.statistics.for_readout
+    for label, found in enumerate(statistics.covariances().numpy()):
+        own = both[step.images.labels == label]
+        np.testing.assert_allclose(statistics.mean[label], own.mean(axis=0), rtol=1e-4, atol=1e-6)
+        expected = np.cov(own.T, bias=True)
+        np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())  # roots are in half precision
+    gaussians = ClassGaussians(statistics, shrink=0.75, ridge=0.003, diagonal=False, device=torch.device("cpu"))
+    scores = learner.outputs(step.images).scores * learner.model.calibration.temperature
+    likelihoods = gaussians.log_likelihoods(torch.from_numpy(both).float())
+    np.testing.assert_allclose(scores, likelihoods, rtol=1e-3, atol=0.5)
+    assert learner.model.statistics.mean.shape[1] == backbone.width, "what is replayed is of the last part"

@@ -52,6 +52,8 @@ class Backbone(nn.Module, ABC):
     """the number of features"""
     input = Input()
     """what its images must be"""
+    width_before_last = 0
+    """the number of features that the part before the last has; 0 where it does not give them"""
     pretrained = False
     """whether it has learned before: then it may stay as it is"""
 
@@ -63,6 +65,11 @@ class Backbone(nn.Module, ABC):
     @abstractmethod
     def forward(self, images: Tensor) -> Tensor:
         """Normalised images ``(B, C, H, W)`` to features ``(B, width)``, in single precision."""
+
+    def with_before_last(self, images: Tensor) -> Tensor:
+        """``(B, width + width_before_last)``: behind the features those of the part before the last."""
+        features: Tensor = self(images)
+        return features
 
     def load_pretrained(self) -> None:
         """Takes the weights that it begins stage one with, where they lie in a file; a saved model has its own."""

@@ -181,8 +181,7 @@ class Model:
             "mean is missing": config.mean is None,
             "std does not fit mean": len(config.std or ()) != len(config.mean or ()),
             "prototypes do not fit the heads": not (
-                statistics.count.shape == (network.classes,)
-                and statistics.fit(network.design.readout.kept, network.backbone.width)
+                statistics.count.shape == (network.classes,) and statistics.fit(network.kept, network.backbone.width)
             ),
             "weights.safetensors holds what is no number": not all(map(_finite, network.state_dict().values())),
             "prototypes.safetensors holds what is no number": not all(map(_finite, held)),

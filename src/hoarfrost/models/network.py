@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -15,6 +15,7 @@ from hoarfrost.models.backbones import Backbone
 from hoarfrost.models.heads import Cosine
 from hoarfrost.models.readout import ReadoutKind
 from hoarfrost.models.resnet import ResNet
+from hoarfrost.models.statistics import Kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,9 @@ class Design:
     """whether a step adds a second last stage beside the backbone's, and an auxiliary head on it"""
     readout: ReadoutKind = field(default_factory=ReadoutKind)
     """what decides: the joint head, or another of the kinds in ``hoarfrost.models.readout``"""
+    before_last: bool = False
+    """whether likelihoods that decide are of the features of the backbone's part before the last too, where it gives
+    them"""
     mirror: bool = False
     """whether the features of an image, once a network is trained, are the mean of its own and its mirror image's"""
 
@@ -114,6 +118,31 @@ class Network(nn.Module):
         """The backbone's own features, ``(B, D)``."""
         return features[:, : self.backbone.width]
 
+    @property
+    def kept(self) -> Kept:
+        """What class statistics must keep for what decides."""
+        return kept_for(self.design, self.backbone)
+
+    @property
+    def _before_last(self) -> int:
+        return self.kept.before_last
+
+    def extended_features(self, images: Tensor) -> Tensor:
+        """Images to features ``(B, width)``, behind which stand those of the part before the last, where wanted."""
+        if images.ndim == 2 or not self._before_last:
+            features: Tensor = self(images)
+            return features
+        return self.backbone.with_before_last(images).float()
+
+    def decisive(self, features: Tensor) -> Tensor:
+        """Of ``extended_features`` those that class statistics are made of: all but those of residual branches."""
+        return features if self._before_last else self.backbone_features(features)
+
+    @property
+    def decisive_width(self) -> int:
+        """Their number."""
+        return self.backbone.width + self._before_last
+
     def residual(self, features: Tensor, step: int) -> Tensor:
         """Those of a step's branch, ``(B, D)``."""
         size = self.backbone.width
@@ -185,11 +214,21 @@ class Network(nn.Module):
         return norms
 
 
+def kept_for(design: Design, backbone: Backbone) -> Kept:
+    """What class statistics must keep for what decides."""
+    wanted = design.before_last and design.readout.by_likelihood
+    return replace(design.readout.kept, before_last=backbone.width_before_last if wanted else 0)
+
+
 def check_design(design: Design, backbone: Backbone) -> None:
     """Refuses a design that asks for more than the backbone can."""
     require(
         not design.residual or isinstance(backbone, ResNet),
         "method.design.residual needs a backbone that can make another last stage: choose resnet18 or small",
+    )
+    require(
+        not (design.residual and design.before_last),
+        "method.design.residual and method.design.before_last cannot be had together: choose one",
     )
 
 

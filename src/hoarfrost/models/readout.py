@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hoarfrost.errors import require
 from hoarfrost.models.gaussians import ClassGaussians
-from hoarfrost.models.statistics import ClassStatistics, Kept, Transform, transformed
+from hoarfrost.models.statistics import ClassStatistics, Kept, Transform
 
 if TYPE_CHECKING:
     from hoarfrost.models.network import Network
@@ -128,7 +128,7 @@ class GaussianReadout(Readout):
 
     def __init__(self, network: Network, known: Known, settings: Gaussians) -> None:
         super().__init__(network, known.temperature)
-        self.how, self.by_heads = settings.features, known.by_heads
+        self.by_heads = known.by_heads
         self.gaussians = ClassGaussians(
             known.statistics.for_readout,
             shrink=settings.shrink,
@@ -138,7 +138,7 @@ class GaussianReadout(Readout):
         )
 
     def _looked_at(self, features: Tensor) -> Tensor:
-        return transformed(self.network.backbone_features(features).float(), self.how)
+        return self.network.kept.transformed(self.network.decisive(features).float())
 
     def scores(self, features: Tensor) -> Tensor:
         """Log-likelihoods."""

@@ -106,6 +106,7 @@ class ResNet(Backbone):
         numbers = range(1, len(shape.widths) + 1)
         self.stages = nn.Sequential(OrderedDict((f"stage{number}", build_stage(shape, number)) for number in numbers))
         self.width = shape.widths[-1]
+        self.width_before_last = shape.widths[-2]
 
     @property
     def parts(self) -> Mapping[str, nn.Module]:
@@ -115,6 +116,11 @@ class ResNet(Backbone):
     def forward(self, images: Tensor) -> Tensor:
         """``(B, C, H, W)`` to ``(B, width)``, never negative."""
         return self.pooled(self.stages(self.stem(images)))
+
+    def with_before_last(self, images: Tensor) -> Tensor:
+        """``(B, width + width_before_last)``: behind the features the average of the stage before the last."""
+        maps = self.trunk(images)
+        return torch.cat([self.pooled(self.last(maps)), self.pooled(maps)], dim=1)
 
     def trunk(self, x: Tensor) -> Tensor:
         """All but the last stage."""

@@ -38,6 +38,25 @@ class Kept:
     """how many directions of a low-rank one"""
     features: Transform = "plain"
     """of transformed features mean and variance are kept too"""
+    before_last: int = 0
+    """so many further features, of the part before the last, stand behind the others, and are kept with those that are
+    transformed"""
+
+    @property
+    def of_backbone(self) -> bool:
+        """Whether all that is kept is of the backbone's features as they are."""
+        return self.features == "plain" and not self.before_last
+
+    @property
+    def inner(self) -> Kept:
+        """What is kept of features that are transformed already."""
+        return replace(self, features="plain", before_last=0)
+
+    def transformed(self, features: Tensor) -> Tensor:
+        """Features ``(B, D)``, each part's by itself."""
+        last = features.shape[1] - self.before_last
+        parts = features[:, :last], features[:, last:]
+        return torch.cat([transformed(part, self.features) for part in parts], dim=1)
 
     def root_shape(self, classes: int, features: int) -> tuple[int, ...] | None:
         """Of the root of the covariance, where one is kept."""
@@ -70,7 +89,7 @@ class ClassStatistics:
     @classmethod
     def of(cls, features: Tensor, labels: Tensor, classes: int, kept: Kept | None = None) -> ClassStatistics:
         """The statistics of features ``(N, D)`` with class ids ``(N,)``."""
-        tally = Tally(classes, features.shape[1], features.device, kept)
+        tally = Tally(classes, features.shape[1] - (kept.before_last if kept else 0), features.device, kept)
         tally.add(features, labels.to(features.device))
         return tally.statistics()
 
@@ -84,9 +103,9 @@ class ClassStatistics:
         shape = (len(self.count), features)
         if not (self.mean.shape == self.variance.shape == shape and self.count.ndim == 1):
             return False
-        if kept.features != "plain":
-            plain = replace(kept, features="plain")
-            return self.transformed is not None and self.transformed.fit(plain, features)
+        if not kept.of_backbone:
+            inner = features + kept.before_last
+            return self.transformed is not None and self.transformed.fit(kept.inner, inner)
         root = kept.root_shape(*shape)
         return root is None or (self.root is not None and self.root.shape == root)
 
@@ -203,10 +222,10 @@ class Tally:
 
     def __init__(self, classes: int, features: int, device: torch.device, kept: Kept | None = None) -> None:
         kept = kept or Kept()
-        self.transform = kept.features
+        self.whole = kept
         self.transformed: Tally | None = None
-        if kept.features != "plain":
-            self.transformed = Tally(classes, features, device, replace(kept, features="plain"))
+        if not kept.of_backbone:
+            self.transformed = Tally(classes, features + kept.before_last, device, kept.inner)
             kept = Kept()
         self.kept = kept
         self.count = torch.zeros(classes, dtype=torch.float64, device=device)
@@ -220,10 +239,10 @@ class Tally:
             self.products = torch.zeros(shape, dtype=torch.float64, device=device)
 
     def add(self, features: Tensor, labels: Tensor) -> None:
-        """A batch ``(B, D)`` with class ids ``(B,)``."""
+        """A batch ``(B, D)`` with class ids ``(B,)``; features of the part before the last stand behind, if any."""
         if self.transformed is not None:
-            self.transformed.add(transformed(features, self.transform), labels)
-        features = features.double()
+            self.transformed.add(self.whole.transformed(features), labels)
+        features = features[:, : self.mean.shape[1]].double()
         count = torch.zeros_like(self.count).index_add_(0, labels, torch.ones_like(features[:, 0]))
         mean = torch.zeros_like(self.mean).index_add_(0, labels, features) / count.clamp(min=1)[:, None]
         apart = features - mean[labels]
@@ -258,7 +277,7 @@ class Tally:
         for parts in zip(*(gather(column) for column in columns), strict=True):
             whole.merge(*parts)
         if self.transformed is not None:
-            whole.transform, whole.transformed = self.transform, self.transformed.joined(gather)
+            whole.whole, whole.transformed = self.whole, self.transformed.joined(gather)
         return whole
 
     def statistics(self) -> ClassStatistics:

@@ -90,7 +90,7 @@ class Computed:
         digest.update(bytes([network.design.mirror]))
         for weights in backbone.state_dict().values():
             digest.update(weights.cpu().contiguous().numpy().tobytes())
-        path, shape = self.folder / f"{digest.hexdigest()[:16]}.safetensors", (len(images), backbone.width)
+        path, shape = self.folder / f"{digest.hexdigest()[:16]}.safetensors", (len(images), network.decisive_width)
         with suppress(InputError, KeyError):
             found = store.read_tensors(path)[0]["features"]
             if found.shape == shape and found.dtype == torch.float32 and bool(found.isfinite().all()):
@@ -121,10 +121,11 @@ class Inference:
 
     @torch.no_grad()
     def batches(self, images: Samples, network: Network) -> Iterator[Tensor]:
-        """Features ``(B, width)`` of this process's images; at least one batch, be it empty."""
+        """The ``extended_features`` of this process's images; at least one batch, be it empty."""
         device, mine = self.runtime.device, self.runtime.processes.part_of(len(images))
         if not len(mine):
-            yield torch.zeros(0, network.width, device=device)
+            width = max(network.width, network.decisive_width)
+            yield torch.zeros(0, width, device=device)
             return
         was_training = network.training
         network.eval()
@@ -138,22 +139,22 @@ class Inference:
                     in_place=batch_of(images) < EVALUATION_BATCH,
                 ):
                     with self.runtime.autocast():
-                        extracted = network(batch)
+                        extracted = network.extended_features(batch)
                         if network.design.mirror and batch.ndim == 4:
-                            extracted = (extracted + network(batch.flip(3))) / 2
+                            extracted = (extracted + network.extended_features(batch.flip(3))) / 2
                     yield extracted
         finally:
             network.train(was_training)
 
     def features(self, images: Samples, network: Network) -> NDArray[np.float32]:
-        """``(N, D)`` of the backbone."""
-        if isinstance(images, FeatureSet) and images.images.shape[1] == network.backbone.width:
+        """``(N, D)`` of the backbone; those of the part before the last among them, where they decide too."""
+        if isinstance(images, FeatureSet) and images.images.shape[1] == network.decisive_width:
             return images.images
         mine = len(self.runtime.processes.part_of(len(images)))
         # In one piece from the start: little pieces between large batches would keep the memory of those.
-        features, start = torch.empty(mine, network.backbone.width, device=self.runtime.device), 0
+        features, start = torch.empty(mine, network.decisive_width, device=self.runtime.device), 0
         for batch in self.batches(images, network):
-            features[start : (start := start + len(batch))] = network.backbone_features(batch)
+            features[start : (start := start + len(batch))] = network.decisive(batch)
         rows: NDArray[np.float32] = self.runtime.processes.gather_rows(features, len(images)).cpu().numpy()
         return rows
 
@@ -186,7 +187,7 @@ class Inference:
             scores.append(readout.scores(extracted) / readout.temperature)
             novel.append([readout.novel_scores(extracted, step) for step in range(network.steps)])
             if features:
-                kept.append(extracted)
+                kept.append(extracted[:, : network.width])
             alone = readout.side_by_side(extracted)
             if alone is not None:
                 beside.append(alone)
@@ -203,11 +204,11 @@ class Inference:
     def statistics(self, images: Samples, network: Network, labels: NDArray[np.int64], classes: int) -> ClassStatistics:
         """Of the images that have a class id, 0 to ``classes`` - 1, in ``labels`` (N,); those below 0 are left out."""
         device, part = self.runtime.device, self.runtime.processes.part_of(len(images))
-        tally = Tally(classes, network.backbone.width, device, network.design.readout.kept)
+        tally = Tally(classes, network.backbone.width, device, network.kept)
         given, start = torch.from_numpy(labels[part]).to(device), 0
         some_left_out = bool((labels < 0).any())
         for features in self.batches(images, network):
-            ids, seen = given[start : (start := start + len(features))], network.backbone_features(features)
+            ids, seen = given[start : (start := start + len(features))], network.decisive(features)
             tally.add(*((seen[ids >= 0], ids[ids >= 0]) if some_left_out else (seen, ids)))
         return self.runtime.processes.gather_tally(tally).statistics()
 

@@ -22,7 +22,7 @@ from hoarfrost.methods import DEFAULT, get_method
 from hoarfrost.models.backbones import Backbone, build_backbone, find_backbone, name_of
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Model
-from hoarfrost.models.network import Network, check_design, grow, to_channels_last
+from hoarfrost.models.network import Network, check_design, grow, kept_for, to_channels_last
 from hoarfrost.models.readout import Calibration, Readout
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
@@ -185,7 +185,8 @@ class Learner:
             if config.method.design.mirror != self.config.method.design.mirror:
                 raise InputError("method.design.mirror cannot be changed: the class statistics were made with it")
             check_design(config.method.design, self.network.backbone)
-            if not self.model.statistics.fit(config.method.design.readout.kept, self.network.backbone.width):
+            kept = kept_for(config.method.design, self.network.backbone)
+            if not self.model.statistics.fit(kept, self.network.backbone.width):
                 raise InputError("method.design.readout needs class statistics that this model lacks: fit it again")
             self.network.design = config.method.design
             self._model = replace(self._model, calibration=Calibration())  # it was the earlier readout's

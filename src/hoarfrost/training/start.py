@@ -16,7 +16,7 @@ from hoarfrost.losses.functional import student_t_logits, unit_rows
 from hoarfrost.models.gaussians import whitened
 from hoarfrost.models.heads import Cosine
 from hoarfrost.models.network import Centres, Network, set_nearest
-from hoarfrost.models.statistics import ClassStatistics, transformed
+from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.processes import Processes
 
 Floats = NDArray[np.floating[Any]]
@@ -65,21 +65,21 @@ def start_from_clusters(
     centres = torch.from_numpy(np.asarray(found, dtype=np.float32))
     near = student_t_logits(torch.from_numpy(points.astype(np.float32)), centres)
     clusters = Clusters(near.softmax(dim=1), _typical(near.numpy()))
+    seen = student.backbone_features(torch.from_numpy(features))
     with torch.no_grad():
         if isinstance(head, Centres):
             head.centres.copy_(centres)
         elif isinstance(head, Cosine):
-            head.weight.copy_(unit_rows(_means(unit_rows(torch.from_numpy(features)), clusters.labels, novel)))
+            head.weight.copy_(unit_rows(_means(unit_rows(seen), clusters.labels, novel)))
         elif isinstance(head, nn.Linear):
             by_likelihood = student.design.readout.by_likelihood
-            set_nearest(head, _means(torch.from_numpy(features), clusters.labels, novel) if by_likelihood else centres)
+            set_nearest(head, _means(seen, clusters.labels, novel) if by_likelihood else centres)
     return clusters
 
 
 def _as_measured(student: Network, features: Floats, statistics: ClassStatistics) -> Floats:
     """Transformed as the readout has it, whitened, and no more directions than the number of images allows."""
-    novel, kept = student.novel_per_step[-1], student.design.readout.kept
-    points = transformed(torch.from_numpy(features.astype(np.float32)), kept.features)
+    novel, points = student.novel_per_step[-1], student.kept.transformed(torch.from_numpy(features.astype(np.float32)))
     white: Floats = whitened(points, statistics.for_readout, RIDGE).numpy()
     directions = max(novel, len(features) // IMAGES_A_DIRECTION)
     return principal_components(white, directions) if directions < white.shape[1] else white
