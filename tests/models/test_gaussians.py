@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -172,3 +173,35 @@ def test_without_any_image_there_is_no_gaussian() -> None:
     none = ClassStatistics(torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(2, dtype=torch.long))
     with pytest.raises(InputError, match="no class has images"):
         ClassGaussians(none, shrink=0.5, ridge=0.01, diagonal=True, device=CPU)
+
+
+CARRIED = {"full": Kept("full"), "low-rank": Kept("low-rank", 4), "shared": Kept("shared"), "none": Kept()}
+
+
+@pytest.mark.parametrize("how", ["plain", "unit"])
+@pytest.mark.parametrize("kind", CARRIED)
+def test_statistics_are_carried_along_where_features_change(kind: str, how: Transform) -> None:
+    """By ridge regression: W = (X'X + r 1)^-1 X'Y, then W' Sigma W and what is left, of each class."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(3).repeat_interleave(400)
+    before = torch.randn(1200, 4, generator=generator) @ torch.randn(4, 4, generator=generator) + labels[:, None]
+    seen = transformed(before, how)
+    after = seen @ torch.randn(4, 4, generator=generator) + 2 + 0.3 * torch.randn(1200, 4, generator=generator)
+    statistics = ClassStatistics.of(before, labels, 3, replace(CARRIED[kind], features=how))
+    found, known = statistics.carried(seen, after).for_readout, statistics.for_readout
+
+    x, y = (rows.double().numpy() - rows.double().numpy().mean(axis=0) for rows in (seen, after))
+    ridge = 0.01 * np.trace(x.T @ x) / 4 * np.eye(4)
+    turn = np.linalg.inv(x.T @ x + ridge) @ x.T @ y
+    left = (y - x @ turn).T @ (y - x @ turn) / len(y)
+    for label in range(3):
+        mean = (known.mean[label] - seen.mean(dim=0)).numpy() @ turn + after.mean(dim=0).numpy()
+        np.testing.assert_allclose(found.mean[label], mean, rtol=1e-4, atol=1e-5)
+        if kind in ("none", "shared"):
+            spread = turn.T @ np.diag(known.variance[label].numpy()) @ turn + left
+            np.testing.assert_allclose(found.variance[label], np.diag(spread), rtol=1e-4)
+        if kind != "none":
+            which = 0 if kind == "shared" else label
+            spread = turn.T @ known.covariances()[which].numpy() @ turn + left
+            np.testing.assert_allclose(found.covariances()[which], spread, atol=5e-3 * spread.max())
+    assert found.count.tolist() == [400] * 3

@@ -18,6 +18,9 @@ Transform = Literal["plain", "unit", "sqrt", "hellinger"]
 JITTER = 1e-6
 """added to variances, as a part of each, so that every covariance has a root"""
 
+CARRIED_RIDGE = 0.01
+"""of the regression from features before a change to those after it, as a part of their mean sum of squares"""
+
 
 def transformed(features: Tensor, how: Transform) -> Tensor:
     """Features ``(B, D)`` as they are, divided by their length, or the square root of each, whose sign stays.
@@ -174,6 +177,37 @@ class ClassStatistics:
         whole = self.covariances()[0] * ours + more.covariances()[0] * theirs
         return _shared_root(whole / (ours + theirs))
 
+    def carried(self, before: Tensor, after: Tensor) -> ClassStatistics:
+        """Where the features that a readout looks at change: what is remembered of them, moved along.
+
+        ``before`` and ``after`` (N, D) are of the same images. A ridge regression from one to the other says where a
+        mean goes and how a covariance turns; what it leaves unexplained is added to every covariance.
+        """
+        if self.transformed is not None:
+            return replace(self, transformed=self.transformed.carried(before, after))
+        first, second = before.double(), after.double()
+        centre, goal = first.mean(dim=0), second.mean(dim=0)
+        first, second = first - centre, second - goal
+        products = first.mT @ first
+        ridge = CARRIED_RIDGE * products.diagonal().mean() * torch.eye(len(products)).to(products)
+        turn = torch.linalg.solve(products + ridge, first.mT @ second)
+        left = second - first @ turn
+        rest, device = left.mT @ left / len(left), first.device
+        mean = (self.mean.to(device).double() - centre) @ turn + goal
+        variance, root = torch.empty_like(self.variance), None if self.root is None else torch.empty_like(self.root)
+        for label in range(len(self)):
+            if self.root is None or self.root.ndim == 2:
+                covariance = self.variance[label].to(device).double().diag()
+            else:
+                covariance = self.covariances(slice(label, label + 1), device)[0]
+            whole = turn.mT @ covariance @ turn + rest
+            variance[label] = whole.diagonal()
+            if root is not None and root.ndim == 3:
+                root[label] = _root_of(whole, root.shape[1:]).half()
+        if root is not None and root.ndim == 2:
+            root = _shared_root(turn.mT @ self.covariances(device=device)[0] @ turn + rest).cpu()
+        return ClassStatistics(mean.float().cpu(), variance, self.count, root)
+
     def merged(self, stands_for: Tensor) -> ClassStatistics:
         """Where classes stand for others, ``(C,)`` ids: those together, in the place of that one; -1 leaves one out.
 
@@ -301,15 +335,17 @@ class Tally:
         assert shape is not None
         roots = torch.zeros(shape, dtype=torch.float16)
         for label in self.count.nonzero().flatten().tolist():
-            covariance = self.products[label] / self.count[label]
-            if shape[2] < shape[1]:
-                lengths, directions = torch.linalg.eigh(covariance.nan_to_num())  # means say so, where one is no number
-                main = (directions * lengths.clamp(min=0).sqrt())[:, -shape[2] :]
-                root = main * _inverse(covariance.diagonal().sqrt())[:, None]
-            else:
-                root = _root(covariance)
-            roots[label] = root.half().cpu()
+            roots[label] = _root_of(self.products[label] / self.count[label], shape[1:]).half().cpu()
         return roots
+
+
+def _root_of(covariance: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """As ``ClassStatistics`` has it of one class: all of it, or its main directions."""
+    if shape[1] == shape[0]:
+        return _root(covariance)
+    lengths, directions = torch.linalg.eigh(covariance.nan_to_num())  # means say so, where one is no number
+    main: Tensor = (directions * lengths.clamp(min=0).sqrt())[:, -shape[1] :]
+    return main * _inverse(covariance.diagonal().sqrt())[:, None]
 
 
 def _root(covariance: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -128,7 +129,7 @@ class Stage:
         if network is not student:
             network.novel[-1] = student.novel[-1]
         found = self._statistics(network, samples, typical - teacher.classes, novel, "discover")
-        statistics = before.statistics.extended(found)
+        statistics = self._carried(before, network, samples).extended(found)
         if method.design.readout == ClassMeans():
             set_nearest(network.joint, statistics.mean, statistics.count > 0)
         calibration = before.calibration
@@ -249,6 +250,14 @@ class Stage:
         if not (statistics.mean.isfinite().all() and statistics.variance.isfinite().all()):
             raise diverged(getattr(self.config, key), key)
         return statistics
+
+    def _carried(self, before: Model, network: Network, images: Samples) -> ClassStatistics:
+        """What is remembered of the classes before, where a readout by likelihood has to look at changed features."""
+        kept, inference = network.kept, self._inference
+        if self.config.method.decides == "unmoved" or not network.design.readout.by_likelihood:
+            return before.statistics
+        seen = [torch.from_numpy(inference.features(images, seen)) for seen in (before.network, network)]
+        return before.statistics.carried(*(kept.transformed(features.to(self.runtime.device)) for features in seen))
 
     def _train(
         self,

@@ -1,0 +1,176 @@
+"""What each part of hoarfrost gains: one stage one, and after it the method without one part at a time, and FRoST.
+
+python benchmarks/ablations.py --data data --seed 0     the rows of CIFAR-10 for a seed; kept in results/ablations/
+python benchmarks/ablations.py --dataset cifar100 --classes 80 --split 60-20    known classes stand for new ones
+python benchmarks/ablations.py --table                  the table and the curve in docs/, of what is kept
+
+All rows but the one without contrast share the network of one stage one; what a row remembers of the labelled images is
+computed anew, since readouts differ in that. The curve adds a number to the scores of all new classes, from low to
+high: what Old costs for more of New, apart from where a method happens to decide.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hoarfrost import Learner, build_scenario, metrics
+from hoarfrost.data.datasets import load_dataset
+from hoarfrost.data.images import ImageSet
+from hoarfrost.models.backbones import Backbone
+from hoarfrost.provenance import commit
+from hoarfrost.recipes import get_recipe
+from hoarfrost.scenario import Scenario
+
+Ids = NDArray[np.int64]
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGE = ROOT / "results" / "ablations", ROOT / "docs" / "hoarfrost.md"
+BEGIN, FIGURE = "<!-- made by benchmarks/ablations.py -->", "docs/figures/trade-off-{}.png"
+POINTS = 101
+
+TERMS, DESIGN = "method.terms", "method.design"
+NO_TERMS = {f"{TERMS}.{kind}.weight": 0 for kind in ("self-labelling", "over-clustering", "feature-distillation")}
+
+ROWS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "hoarfrost": ("hoarfrost", {}),
+    "no contrast in stage one": ("hoarfrost", {"method.stage_one.instance-contrast.weight": 0}),
+    "no copy: the clusters of k-means": ("hoarfrost", NO_TERMS),
+    "no over-clustering": ("hoarfrost", {f"{TERMS}.over-clustering.weight": 0}),
+    "no feature distillation": ("hoarfrost", {f"{TERMS}.feature-distillation.weight": 0}),
+    "the copy's head begins at random": ("hoarfrost", {"method.start": "random"}),
+    "no mirror image": ("hoarfrost", {f"{DESIGN}.mirror": False}),
+    "no features before the last part": ("hoarfrost", {f"{DESIGN}.before_last": False}),
+    "features as they are": ("hoarfrost", {f"{DESIGN}.readout.features": "plain"}),
+    "covariance of low rank (32)": ("hoarfrost", {f"{DESIGN}.readout.covariance": "low-rank"}),
+    "one covariance for all classes": ("hoarfrost", {f"{DESIGN}.readout.covariance": "shared"}),
+    "variances alone": ("hoarfrost", {f"{DESIGN}.readout.covariance": "diagonal"}),
+    "the average of both networks decides": ("hoarfrost", {"method.decides": "average"}),
+    "the copy decides": ("hoarfrost", {"method.decides": "trained"}),
+    "80 epochs of discovery": ("hoarfrost", {"discover.epochs": 80}),
+    "FRoST after the same stage one": ("frost", {}),
+}
+OWN_STAGE_ONE = frozenset({"hoarfrost", "no contrast in stage one"})
+
+
+@dataclass(frozen=True)
+class StageOne:
+    """What rows share."""
+
+    backbone: Backbone
+    joint: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, learner: Learner) -> StageOne:
+        network = copy.deepcopy(learner.network).cpu()
+        return cls(network.backbone, network.joint.state_dict())
+
+
+def learned(
+    dataset: str, seed: int, scenario: Scenario, row: str, first: StageOne | None, more: Mapping[str, Any]
+) -> Learner:
+    """The learner of a row after stage one: one of its own, or the shared one."""
+    method, settings = ROWS[row]
+    settings = {**more, **settings}
+    if first is None:
+        return Learner(method, seed=seed, recipe=dataset, settings=settings).learn(scenario.steps[0])
+    begun: dict[str, Any] = {"fit_frozen": ["all"], "fit_augment": "none", "fit.epochs": 1}
+    if method == "hoarfrost":
+        begun["method.stage_one.instance-contrast.weight"] = 0
+    learner = Learner(method, first.backbone, seed, recipe=dataset, settings={**settings, **begun}).learn(
+        scenario.steps[0]
+    )
+    learner.network.joint.load_state_dict(first.joint)
+    return learner
+
+
+def curve(scores: NDArray[np.float32], true: Ids, known: int, assignment: Ids) -> list[list[float]]:
+    """Old and New, in percent, where a number is added to the scores of new classes, from low to high."""
+    by_cluster = metrics.relabel(true, known, assignment)
+    old, new = scores[:, :known], scores[:, known:]
+    apart = old.max(axis=1) - new.max(axis=1)
+    predicted = np.stack([old.argmax(axis=1), known + new.argmax(axis=1)])
+    points = []
+    for added in np.quantile(apart, np.linspace(0, 1, POINTS)):
+        right = np.where(apart >= added, predicted[0], predicted[1]) == by_cluster
+        points.append([round(100 * float(right[part].mean()), 2) for part in (true < known, true >= known)])
+    return points
+
+
+def measured(learner: Learner, scenario: Scenario) -> dict[str, Any]:
+    """Discovers and scores."""
+    step, truth, start = scenario.steps[1], scenario.truths[1], time.perf_counter()
+    learner.learn(step)
+    seconds = time.perf_counter() - start
+    outputs, known = learner.outputs(truth.test), step.seen_classes
+    assert learner.assigned is not None
+    assert truth.test.labels is not None
+    found, true = learner.assigned - known, truth.train_labels - known
+    clusters = metrics.match_clusters(found, true, step.novel)
+    scores = metrics.class_incd_scores(outputs.predicted, truth.test.labels, known, clusters)
+    statistics = learner.model.statistics.tensors().values()
+    return {
+        **{name: round(getattr(scores, name), 2) for name in ("old", "new", "all", "hm")},
+        "clusters": round(metrics.clustering_accuracy(found, true, step.novel), 2),
+        "kibibytes_a_class": round(sum(t.nbytes for t in statistics) / len(learner.class_names) / 1024, 1),
+        "seconds": round(seconds, 1),
+        "curve": curve(outputs.scores, truth.test.labels, known, clusters),
+    }
+
+
+def first_classes(images: ImageSet, classes: int | None) -> ImageSet:
+    """Those of the first classes alone: settings are chosen by known classes that stand for new ones."""
+    if classes is None:
+        return images
+    assert images.labels is not None
+    return replace(images.take(np.flatnonzero(images.labels < classes)), class_names=images.class_names[:classes])
+
+
+def run(args: argparse.Namespace) -> None:
+    """All rows of one seed; each is kept as soon as it is done."""
+    train, test = (first_classes(images, args.classes) for images in load_dataset(args.dataset, args.data))
+    scenario = build_scenario(train, test, split=args.split or get_recipe(args.dataset).split or "")
+    more = dict(item.split("=", 1) for item in args.set)
+    more = {key: json.loads(value) for key, value in more.items()}
+    path = RESULTS / f"{args.name or f'{args.dataset}-seed{args.seed}'}.json"
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    content: dict[str, Any] = {"dataset": args.dataset, "seed": args.seed, "commit": commit(), "set": more, "rows": {}}
+    first: StageOne | None = None
+    for row in args.rows or ROWS:
+        learner = learned(args.dataset, args.seed, scenario, row, None if row in OWN_STAGE_ONE else first, more)
+        first = first or StageOne.of(learner)
+        content["hardware"] = learner.runtime.describe()
+        content["rows"][row] = measured(learner, scenario)
+        path.write_text(json.dumps(content, indent=1) + "\n")
+        found = content["rows"][row]
+        print(row, *(found[name] for name in ("old", "new", "all", "clusters", "seconds")), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*", choices=[[], *ROWS], metavar="ROW")
+    parser.add_argument("--dataset", default="cifar10")
+    parser.add_argument("--split")
+    parser.add_argument("--classes", type=int, help="only the first so many classes of the data set")
+    parser.add_argument("--name", help="of the file of results; the data set and the seed unless told")
+    parser.add_argument("--data", default="data", type=Path)
+    parser.add_argument("--seed", default=0, type=int)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=JSON")
+    parser.add_argument("--table", action="store_true")
+    args = parser.parse_args()
+    if not args.table:
+        run(args)
+
+
+if __name__ == "__main__":
+    main()
