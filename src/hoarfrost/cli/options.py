@@ -108,7 +108,7 @@ def add_method(parser: argparse.ArgumentParser, default: str = "hoarfrost") -> N
         metavar="NAME",
         help=f"one of those that 'hoarfrost methods' lists (default: {default})",
     )
-    names = listed("resnet18", "small", "efficientnet-lite0", group=plugins.BACKBONES)
+    names = listed("resnet18", "small", "efficientnet-lite0", "hf:NAME", group=plugins.BACKBONES)
     parser.add_argument(
         "--backbone", default="auto", metavar="NAME", help=f"{names} (default: what suits images and device)"
     )

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -20,6 +21,9 @@ ALL = "all"
 
 BUT_LAST = "all but the last"
 """in the place of the names of all parts but the last"""
+
+HF = "hf:"
+"""begins the name of a backbone of Hugging Face, or the path of a folder that one was saved in"""
 
 OBJECT = "object:"
 """begins the name of a backbone that has none, since somebody made it in Python"""
@@ -116,9 +120,13 @@ BACKBONES: dict[str, Callable[[int], Backbone]] = {
 
 
 def find_backbone(name: str) -> Callable[[int], Backbone]:
-    """What makes the backbone of a name, of this package or of another that is installed."""
+    """What makes the backbone of a name: of this package, of another that is installed, or of Hugging Face."""
     if name.startswith(OBJECT):
         raise InputError(f"the backbone '{name}' is no name but a Python object: give it, as in Learner(backbone=...)")
+    if name.startswith(HF) or Path(name, "config.json").is_file():
+        from hoarfrost.models.huggingface import maker  # which is made by the contract above
+
+        return maker(name.removeprefix(HF))
     build: Callable[[int], Backbone] = plugins.find("backbone", name, BACKBONES, plugins.BACKBONES)
     return build
 
