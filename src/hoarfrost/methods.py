@@ -43,7 +43,7 @@ HOARFROST = Method(
     name=DEFAULT,
     summary="a copy that labels images by itself discovers; class Gaussians of the network that never moves decide",
     paper="this project's own method, not from a paper",
-    stage_one=(CrossEntropy(), InstanceContrast(weight=0.3)),
+    stage_one=(CrossEntropy(), InstanceContrast()),
     terms=(
         SelfLabelling(weight=1.0),
         OverClustering(weight=1.0),

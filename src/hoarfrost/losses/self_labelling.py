@@ -74,6 +74,7 @@ class InstanceContrast(Term):
     trains: ClassVar[frozenset[str]] = frozenset({"projection"})
     strong_fields: ClassVar[tuple[str, ...]] = ("augment",)
 
+    weight: float = 0.3
     temperature: float = 0.2
     size: int = 128
     """of the projection"""
