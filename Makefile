@@ -18,7 +18,7 @@ results: $(VENV)/.runtime
 	$(BIN)/python -m hoarfrost.paper page > RESULTS.md.new
 	mv RESULTS.md.new RESULTS.md
 	$(BIN)/python -m hoarfrost.paper figures
-	$(BIN)/python -m hoarfrost.paper renew docs/reproducibility.md README.md
+	$(BIN)/python -m hoarfrost.paper renew docs/reproducibility.md docs/hoarfrost.md README.md
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -28,6 +28,7 @@ from hoarfrost import Learner, build_scenario, metrics
 from hoarfrost.data.datasets import load_dataset
 from hoarfrost.data.images import ImageSet
 from hoarfrost.models.backbones import Backbone
+from hoarfrost.paper.text import markdown, renewed, spread
 from hoarfrost.provenance import commit
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Scenario
@@ -36,7 +37,15 @@ Ids = NDArray[np.int64]
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results" / "ablations", ROOT / "docs" / "hoarfrost.md"
-BEGIN, FIGURE = "<!-- made by benchmarks/ablations.py -->", "docs/figures/trade-off-{}.png"
+BEGIN, FIGURE = "<!-- made by benchmarks/ablations.py -->", ROOT / "docs" / "figures" / "trade-off-cifar10.png"
+TABLES = {
+    "cifar10-seed*": "CIFAR-10, 5 classes known and 5 new",
+    "cifar10-known*": "Known classes of CIFAR-10 alone, 3 known and 2 new",
+    "cifar100-known*": "Known classes of CIFAR-100 alone, 60 known and 20 new; without contrast in stage one",
+    "cifar100-contrast-known*": "The same with it",
+}
+"""the names of kept files, and of what they are"""
+SCORES = ("old", "new", "all", "hm", "clusters")
 POINTS = 101
 
 TERMS, DESIGN = "method.terms", "method.design"
@@ -156,6 +165,47 @@ def run(args: argparse.Namespace) -> None:
         print(row, *(found[name] for name in ("old", "new", "all", "clusters", "seconds")), flush=True)
 
 
+def kept(pattern: str) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{pattern}.json"))]
+
+
+def tables() -> str:
+    """One for each group of files, mean and standard deviation over its seeds."""
+    made = []
+    for pattern, title in TABLES.items():
+        runs = kept(pattern)
+        rows = []
+        for row in ROWS:
+            found = [run["rows"][row] for run in runs if row in run["rows"]]
+            if found:
+                scores = [spread([scored[name] for scored in found]) for name in SCORES]
+                rows.append([row, *scores, spread([scored["kibibytes_a_class"] for scored in found])])
+        header = [title, *(name.capitalize() if name != "hm" else "HM" for name in SCORES), "KiB a class"]
+        made += [markdown(header, rows), ""] if rows else []
+    commits = sorted({run["commit"][:7] for pattern in TABLES for run in kept(pattern)})
+    return "\n".join([*made, f"Percent; one H200 GPU; commits {', '.join(commits)}."])
+
+
+def draw() -> None:
+    """Old against New, of hoarfrost and of FRoST after the same stage one; a point where each decides."""
+    from matplotlib.figure import Figure
+
+    from hoarfrost.paper.pictures import write_png
+
+    figure = Figure(figsize=(4.8, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for row, label in (("hoarfrost", "hoarfrost"), ("FRoST after the same stage one", "FRoST, same stage one")):
+        found = [run["rows"][row] for run in kept("cifar10-seed*") if row in run["rows"]]
+        if found:
+            mean = np.mean([scored["curve"] for scored in found], axis=0)
+            (line,) = axes.plot(mean[:, 0], mean[:, 1], label=label)
+            point = [np.mean([scored[name] for scored in found]) for name in ("old", "new")]
+            axes.plot(*point, "o", color=line.get_color())
+    axes.set(xlabel="Old, in percent", ylabel="New, in percent", title="CIFAR-10: what Old costs for New")
+    axes.legend(frameon=False)
+    write_png(figure, FIGURE)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", choices=[[], *ROWS], metavar="ROW")
@@ -170,6 +220,9 @@ def main() -> None:
     args = parser.parse_args()
     if not args.table:
         run(args)
+        return
+    PAGE.write_text(renewed(PAGE.read_text(), tables(), begin=BEGIN))
+    draw()
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def term_values(
 ) -> TermValues:
     """The numbers in which the methods' runs differ between data sets.
 
-    Contrast ``between_images`` gains nothing where many classes are known, and takes twice the time (docs/hoarfrost.md).
+    Contrast ``between_images`` gains nothing where many classes are known, and takes time (docs/hoarfrost.md).
     """
     return {
         "instance-contrast": {"weight": between_images},

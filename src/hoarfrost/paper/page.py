@@ -10,9 +10,15 @@ from typing import Any
 from hoarfrost.paper import pictures, tables
 from hoarfrost.paper.records import ARITHMETIC, Result, grouped, numerics, published_row, read_results
 from hoarfrost.paper.text import markdown, slashed, spread
+from hoarfrost.printing import format_score
 
 HEADLINE = "<!-- made by make results: table 4 on cifar100 -->"
 """where the README has it"""
+
+SCORES = ("old", "new", "all", "hm")
+
+BEYOND = "<!-- made by make results: hoarfrost and frost -->"
+"""where pages have both methods side by side"""
 
 HEAD = """# Results
 
@@ -198,6 +204,23 @@ def headline(folder: Path) -> str:
     header, rows = tables.grid(tables.lines("table4", ["cifar100"], found))
     few = [k for k, name in enumerate(header) if name != "novel head" and not name.endswith("calibrated")]
     return markdown([header[k] for k in few], [[row[k] for k in few] for row in rows])
+
+
+def beyond(folder: Path) -> str:
+    """The last step of ``hoarfrost``, and beside it that of FRoST, here and in its paper; where the first was run."""
+    groups, rows = grouped(read_results(folder)), []
+    for dataset, split in [key[:2] for key in groups if key[2] == "hoarfrost"]:
+        title, printed = f"{dataset} {split}", published_row(dataset, split, "frost")
+        if printed is not None:
+            last = printed["steps"][-1]
+            rows.append([title, "FRoST in its paper", "–", *(format_score(last.get(key)) for key in SCORES)])
+        for method, name in (("frost", "FRoST"), ("hoarfrost", "**hoarfrost**")):
+            runs = groups.get((dataset, split, method), [])
+            joint = [run.content["steps"][-1]["joint"] for run in runs]
+            seeds = ", ".join(str(run.content["seed"]) for run in runs)
+            if runs:
+                rows.append([title, name, seeds, *(spread([scores[key] for scores in joint]) for key in SCORES)])
+    return markdown(["data set", "method", "seeds", "Old", "New", "All", "HM"], rows)
 
 
 def runs_table(results: Sequence[Result]) -> str:
