@@ -15,7 +15,21 @@ from types import ModuleType
 from typing import NoReturn
 
 import hoarfrost
-from hoarfrost.cli import bench, demo, discover, evaluate, fit, methods, predict, reproduce, run
+from hoarfrost.cli import (
+    bench,
+    demo,
+    discover,
+    evaluate,
+    fit,
+    merge,
+    methods,
+    name,
+    predict,
+    reject,
+    reproduce,
+    run,
+    undo,
+)
 from hoarfrost.cli.signals import Ended, ending, exit_code
 from hoarfrost.errors import InputError, out_of_memory
 from hoarfrost.launch import Launched
@@ -26,6 +40,10 @@ VERBS: dict[str, ModuleType] = {
     "run": run,
     "fit": fit,
     "discover": discover,
+    "name": name,
+    "merge": merge,
+    "reject": reject,
+    "undo": undo,
     "predict": predict,
     "evaluate": evaluate,
     "reproduce": reproduce,
@@ -84,11 +102,11 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     parser.add_argument("--version", action="version", version=f"hoarfrost {hoarfrost.__version__}")
     verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", parser_class=Parser)
     parsers = {}
-    for name, module in VERBS.items():
-        parsers[name] = verbs.add_parser(
-            name, help=module.SUMMARY, description=module.DESCRIPTION, allow_abbrev=False, epilog=module.EXAMPLE
+    for verb, module in VERBS.items():
+        parsers[verb] = verbs.add_parser(
+            verb, help=module.SUMMARY, description=module.DESCRIPTION, allow_abbrev=False, epilog=module.EXAMPLE
         )
-        module.add_arguments(parsers[name])
+        module.add_arguments(parsers[verb])
     return parser, parsers
 
 
