@@ -128,6 +128,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             parser.refuse_unknown(extras)
         parser.print_help()
         parser.exit(0)
+    if "paths" in parsed:  # argparse takes those before the first option alone
+        parsed.paths += [word for word in extras if not word.startswith("-")]
+        extras = [word for word in extras if word.startswith("-")]
     if extras:
         parsers[parsed.verb].refuse_unknown(extras)
     return parsed

@@ -37,6 +37,29 @@ def positive(text: str) -> int:
     return value
 
 
+def probability(text: str) -> float:
+    """A number from 0 to 1, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"'{text}' must be a number from 0 to 1")
+    return value
+
+
+def add_threshold(parser: argparse.ArgumentParser, default: float | None) -> None:
+    """From when on an image has no class."""
+    usual = "none" if default is None else default
+    parser.add_argument(
+        "--threshold",
+        type=probability,
+        default=default,
+        metavar="P",
+        help=f"images whose best class is less probable than P are unsure (default: {usual})",
+    )
+
+
 def add_running(parser: argparse.ArgumentParser, *, resume: bool = True) -> None:
     """Where to compute, how to answer, whether to go on."""
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N (default: auto)")

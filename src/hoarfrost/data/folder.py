@@ -73,7 +73,7 @@ class LeftOut:
     loose: Sequence[str]
     empty: Sequence[str]
 
-    def warn(self, folder: Path) -> None:
+    def warn(self, folder: str) -> None:
         """One warning for all of it; none where nothing was left out."""
         parts = [
             f"{_counted(paths, one, many)} ({_named(paths)})"
@@ -98,7 +98,7 @@ def _named(paths: Sequence[str]) -> str:
 
 
 def read_folder(
-    folder: str | Path,
+    folder: str | Path | Sequence[str | Path],
     *,
     labelled: bool,
     size: int | None = None,
@@ -111,7 +111,7 @@ def read_folder(
     """Read the images under `folder`, resized to (size, size, channels).
 
     labelled: the sub-folders are the classes, in sorted order; images may lie deeper inside them. Otherwise all images
-    anywhere under the folder are read, in the order of their paths.
+    anywhere under the folder are read, in the order of their paths; of several folders and files in the order given.
     size: by default the median of the short sides, rounded up to a multiple of 8, from 16 to 64; that of
     `photographs`, where they are such.
     channels: by default 1 where every image is gray, else 3.
@@ -122,7 +122,8 @@ def read_folder(
 
     Files that are no readable images are left out with one `SkippedFiles` warning.
     """
-    root = Path(folder)
+    given = None if isinstance(folder, str | Path) else folder
+    root = Path(folder) if isinstance(folder, str | Path) else Path()
     _check_folder(root)
     loose: list[str] = []
     classes: list[str] = []
@@ -132,7 +133,7 @@ def read_folder(
         _check_names(root, classes)
         found = PathList(chain.from_iterable(_find_files(root, f"{name}/") for name in classes))
     else:
-        found = PathList(_find_files(root, ""))
+        found = PathList(_find_files(root, "") if given is None else _find_given(given))
 
     headers = _read_headers(root, found)
     keep = ImageStorage(on_disk, cache, photographs)
@@ -144,8 +145,9 @@ def read_folder(
         loose=loose,
         empty=[name for name in classes if name not in present],
     )
-    _check_any(root, paths, left_out, labelled=labelled)
-    left_out.warn(root)  # before the next refusals, which it may explain
+    place = str(root) if given is None else "the paths given"
+    _check_any(place, paths, left_out, labelled=labelled)
+    left_out.warn(place)  # before the next refusals, which it may explain
     _check_sides(root, paths, headers)
     if labelled and len(present) < least_classes:
         raise InputError(f"{root} is a folder with one class ('{present.pop()}'): at least two are needed")
@@ -180,7 +182,7 @@ def _check_names(root: Path, classes: list[str]) -> None:
             raise InputError(f"the class folder {name!r} in {root} has no UTF-8 name: give it another") from None
 
 
-def _check_any(root: Path, paths: PathList, left_out: LeftOut, *, labelled: bool) -> None:
+def _check_any(root: str, paths: PathList, left_out: LeftOut, *, labelled: bool) -> None:
     """Raise where no image could be read."""
     if labelled and not paths and not left_out.unreadable:
         raise InputError(f"{root} has no class folders with images: put the images of each class in its own sub-folder")
@@ -252,6 +254,16 @@ def _find_files(root: Path, start: str) -> Iterator[str]:
         elif (identity := _identity(root / path)) not in entered:
             entered.add(identity)
             levels.append(_entries(root, path))
+
+
+def _find_given(paths: Sequence[str | Path]) -> Iterator[str]:
+    """The files among some paths, and all below the folders among them."""
+    for path in map(Path, paths):
+        with looking_into(path):
+            exists, is_folder = path.exists(), path.is_dir()
+        if not exists:
+            raise InputError(f"there is no folder or file '{path}': check the path")
+        yield from (str(path / name) for name in _find_files(path, "")) if is_folder else [str(path)]
 
 
 def _entries(root: Path, inside: str) -> Iterator[str]:

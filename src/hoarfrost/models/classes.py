@@ -141,9 +141,7 @@ class ClassTable:
     def undo(self) -> ClassTable:
         """Without the last decision."""
         if not self.edits:
-            raise InputError(
-                "nothing was renamed, merged or rejected here, so that there is nothing to undo: check the model"
-            )
+            raise InputError("nothing was renamed, merged or rejected: there is nothing to undo; check the model")
         return replace(self, edits=self.edits[:-1])
 
     def _with(self, edit: Edit) -> ClassTable:
