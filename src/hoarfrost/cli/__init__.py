@@ -28,6 +28,7 @@ from hoarfrost.cli import (
     reject,
     reproduce,
     run,
+    sort,
     undo,
 )
 from hoarfrost.cli.signals import Ended, ending, exit_code
@@ -45,6 +46,7 @@ VERBS: dict[str, ModuleType] = {
     "reject": reject,
     "undo": undo,
     "predict": predict,
+    "sort": sort,
     "evaluate": evaluate,
     "reproduce": reproduce,
     "methods": methods,
@@ -143,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     parsed = parse(sys.argv[1:] if arguments is None else list(arguments))
     resumable = "resume" in parsed
-    onward = "; --resume goes on from the last finished epoch" if resumable else ""
+    onward = "; --resume goes on" + (" from the last finished epoch" if "seed" in parsed else "") if resumable else ""
     warnings.showwarning = lambda message, *_, **__: _warn(str(message))
 
     def end(number: int) -> None:
