@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -30,6 +29,7 @@ from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import seeded
 from hoarfrost.settings import override
+from hoarfrost.training.held_out import held_out_accuracy
 from hoarfrost.training.inference import Computed, Inference, Outputs, check_scores
 from hoarfrost.training.loop import Checkpoint
 from hoarfrost.training.observers import Observer
@@ -350,14 +350,14 @@ class Learner:
         An image whose best class is less probable than ``threshold`` is unsure. ``keep`` is as for ``prepare``.
         """
         prepared = self.prepare(images, keep)
-        paths, root = prepared.paths, ""
+        paths, root = prepared.paths, Path()
         if isinstance(images, str | Path) and Path(images).is_dir():
-            root = os.fspath(images)
+            root = Path(images)
         return Predictions(
             self.predict_proba(prepared),
             self.class_names,
             self.labelled_classes,
-            None if paths is None else [os.path.join(root, path) for path in paths],  # noqa: PTH118
+            None if paths is None else [str(root / path) for path in paths],
             threshold,
         )
 
@@ -379,6 +379,14 @@ class Learner:
         prepared = self.prepare(images)
         check_every(images, prepared)
         return prepared
+
+    def held_out_accuracy(self, labelled: ImageSet) -> float | None:
+        """Percentage of the labelled images of stage one that are right when others are learned from, 0 to 100.
+
+        Each fifth of a class is scored by class statistics of the other four; None where the backbone has learned from
+        all of the images, or something else than class statistics decides.
+        """
+        return held_out_accuracy(self._inference, self.network, self.prepare(labelled)) if self.config.fixed else None
 
     def prepare(self, images: Images, keep: ImageStorage = AUTO) -> ImageSet:
         """The images in the size and the channels that this model works on; ``keep`` says where those of files are."""
