@@ -27,6 +27,8 @@ from hoarfrost.metrics import (
     ClassIncdScores,
     OriginalRtScores,
     accuracy_by_step,
+    auroc,
+    category_discovery_scores,
     class_incd_scores,
     clustering_accuracy,
     clustering_agreement,
@@ -34,6 +36,7 @@ from hoarfrost.metrics import (
     match_clusters,
     match_unequal,
     original_rt_scores,
+    purity,
     relabel,
     unequal_scores,
 )
@@ -581,3 +584,48 @@ class TestUnequal:
     def test_an_assignment_that_is_none(self, assignment: list[int]) -> None:
         with pytest.raises(InputError, match="each cluster once, or -1"):
             unequal_scores([0], [0], 1, assignment)
+
+
+class TestOfAFolder:
+    """What `evaluate` says beside the protocols."""
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_purity_and_mutual_information_by_counting(self, seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        predicted, true = generator.integers(0, 5, 40), generator.integers(0, 4, 40)
+        pairs = Counter(zip(predicted.tolist(), true.tolist(), strict=True))
+        most = sum(max(pairs[k, c] for c in range(4)) for k in range(5))
+        assert purity(predicted, true) == 100 * most / 40
+
+        def entropy(counts: list[int]) -> float:
+            return -sum(n / 40 * math.log(n / 40) for n in counts if n)
+
+        of_predicted, of_true = (entropy(list(Counter(ids.tolist()).values())) for ids in (predicted, true))
+        shared = of_predicted + of_true - entropy(list(pairs.values()))
+        assert clustering_agreement(predicted, true)[0] == pytest.approx(100 * 2 * shared / (of_predicted + of_true))
+
+    def test_purity_of_nothing_and_of_large_ids(self) -> None:
+        assert math.isnan(purity([], []))
+        assert purity([10**12, 0], [7, 10**12]) == 100.0
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_auroc_by_all_pairs(self, seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        scores, positive = generator.integers(0, 6, 30).astype(float), generator.random(30) < 0.4
+        pairs = [(a > b) + 0.5 * (a == b) for a in scores[positive] for b in scores[~positive]]
+        assert auroc(scores, positive) == pytest.approx(100 * float(np.mean(pairs)))
+        assert math.isnan(auroc(scores, np.full(30, True)))
+
+    @pytest.mark.parametrize(("clusters", "classes"), [(5, 5), (6, 4), (3, 5)])
+    def test_category_discovery_over_all_maps(self, clusters: int, classes: int) -> None:
+        for seed in range(5):
+            generator = np.random.default_rng(seed)
+            true = np.concatenate([np.arange(classes), generator.integers(0, classes, 30)])
+            predicted = np.where(
+                generator.random(len(true)) < 0.5, true % clusters, generator.integers(0, clusters, len(true))
+            )
+            scores = category_discovery_scores(predicted, true, known=2, clusters=clusters)
+            best = TestUnequal.best_agreement(predicted, true, clusters, classes)
+            old, new = int((true < 2).sum()), int((true >= 2).sum())
+            assert scores.all == pytest.approx(100 * best / len(true))
+            assert scores.old * old + scores.new * new == pytest.approx(100 * best)

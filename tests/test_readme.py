@@ -28,7 +28,7 @@ def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 
 def test_its_commands_are_commands() -> None:
     commands = re.findall(r"^(?:torchrun .* -m )?hoarfrost (.*?)(?: {3,}.*| > .*)?$", README, flags=re.MULTILINE)
-    assert len(commands) == 14
+    assert len(commands) == 16
     for command in commands:
         assert parse(command.split()).verb in command
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
+from hoarfrost.models.classes import ClassTable
 from hoarfrost.scenario import Step, Truth
 from hoarfrost.training.inference import Outputs, best
 from hoarfrost.training.learner import Learner
@@ -131,58 +132,158 @@ def confident_images(probabilities: NDArray[np.floating], classes: Sequence[int]
 def score_folder(learner: Learner, folder: Path, match: Path | None, keep: ImageStorage = AUTO) -> dict[str, Any]:
     """Scores of a model on a labelled folder; classes that had no labels in stage one are the new ones.
 
-    There may be more of them than were discovered, or fewer: a class without a cluster is never right.
-    A folder does not say in which step a class was discovered, so that all steps are matched at once: with the novel
-    head after one discovery, with the joint head's discovered classes after several.
+    There may be more of them than were discovered, or fewer: a class without a cluster is never right. A discovered
+    class that a person has named stands for the class of that name; the others are matched. A folder does not say in
+    which step a class was discovered, so that all steps are matched at once: with the novel head after one discovery,
+    with the joint head's discovered classes after several.
     """
-    labelled = learner.labelled_classes
-    names = learner.class_names[:labelled]
+    labelled, table = learner.labelled_classes, learner.model.classes
     size, channels = learner.config.image_size, learner.channels
     tested = read_images(folder, labelled=True, size=size, channels=channels, keep=keep, least_classes=1)
     matched = tested
     if match is not None:
         matched = read_images(match, labelled=True, size=size, channels=channels, keep=keep, least_classes=1)
-    new = sorted({*tested.class_names, *matched.class_names} - {*names})
-    discovered = sum(learner.novel_per_step)
-    if new and not discovered:
-        some = ", ".join(new[:3]) + (", …" if len(new) > 3 else "")
-        where = folder if match is None else f"{folder} with {match}"
-        raise InputError(
-            f"{where} has {len(new)} classes that had no labels ({some}), but none was discovered: leave them out"
-        )
-    ids = {name: index for index, name in enumerate((*names, *new))}
-    true = _ids_by_name(tested, ids)
-    outputs = learner.outputs(tested)
-    predicted = outputs.predicted
-    assignment, original = np.zeros(0, dtype=np.int64), None
-    if discovered:
-        on = _ids_by_name(matched, ids)
-        among = on >= labelled
-        clusters = discovered_clusters(
-            learner.outputs(matched) if match is not None else outputs, learner.labelled_classes
-        )
-        assignment = metrics.match_unequal(clusters[among], on[among] - labelled, clusters=discovered, classes=len(new))
-        heads = (
-            outputs.scores[:, :labelled].argmax(axis=1),
-            discovered_clusters(outputs, labelled),
-        )
+    truth = FolderTruth.of(table, labelled, {*tested.class_names, *matched.class_names})
+    found = [k for k in table.present if table.rows[k].step]
+    true, outputs = truth.ids(tested), learner.outputs(tested)
+    if not found and (true >= labelled).all():
+        raise InputError(f"{folder} has no class that this model knows: give class folders with the names of its own")
+    predicted, original = outputs.predicted, None
+    if found:
+        on = truth.ids(matched)
+        said = outputs if match is None else learner.outputs(matched)
+        truth = truth.matched(discovered_clusters(said, table, labelled), on, found)
+        heads = outputs.scores[:, :labelled].argmax(axis=1), discovered_clusters(outputs, table, labelled) - labelled
         original = percentages(metrics.original_rt_scores(*heads, predicted, true, labelled))
+    is_new = true >= labelled
+    unlike_old = -outputs.scores[:, :labelled].max(axis=1)
     return {
         "images": len(tested),
         "known": labelled,
-        "novel": discovered,
-        "matched_on": str(match or folder) if discovered else None,
-        "joint": percentages(metrics.unequal_scores(predicted, true, labelled, assignment)),
+        "novel": sum(learner.novel_per_step),
+        "matched_on": str(match or folder) if found else None,
+        "joint": percentages(metrics.target_scores(predicted, true, labelled, truth.targets)),
         "original_rt": original,
+        "category_discovery": percentages(
+            metrics.category_discovery_scores(predicted, true, labelled, clusters=len(table))
+        ),
+        "clustering": {
+            name: _clustering(predicted[some], true[some])
+            for name, some in (("all", np.full(len(true), True)), ("new", is_new))
+        },
+        "auroc_new": rounded(metrics.auroc(unlike_old, is_new)),
+        "new_classes": {"found": len(found), "true": len(truth.new), "error": len(found) - len(truth.new)},
+        "classes": truth.by_class(predicted, true, learner.class_names),
+        "clusters": truth.by_cluster(predicted, true, learner.class_names, found),
     }
 
 
-def discovered_clusters(outputs: Outputs, known: int) -> Ids:
-    """For each image the discovered class that suits best, counted over all steps."""
-    logits = outputs.novel_scores[0] if len(outputs.novel_scores) == 1 else outputs.scores[:, known:]
-    return best(logits)
+@dataclass(frozen=True)
+class FolderTruth:
+    """The classes of a labelled folder, and which class of a model each of them is.
+
+    Ids of the truth are those of the labelled classes, and after them the new classes in the order of their names.
+    """
+
+    table: ClassTable
+    labelled: int
+    new: tuple[str, ...]
+    targets: Ids
+    """(T,): the id that each true class is to be predicted as, -1 for none"""
+    how: tuple[str | None, ...]
+    """by what each target is known: its label, the name that a person gave it, or matching"""
+
+    @classmethod
+    def of(cls, table: ClassTable, labelled: int, names: Collection[str]) -> FolderTruth:
+        """Before clusters are matched."""
+        stands_for, old = table.stands_for[:labelled], {*table.own_names[:labelled]}
+        by_name = {table.own_names[k]: k for k in table.present if table.own_names[k] != table.rows[k].name}
+        new = tuple(sorted({*names} - old))
+        targets = [*stands_for.tolist(), *(by_name.get(name, -1) for name in new)]
+        how = [*["label"] * labelled, *("name" if name in by_name else None for name in new)]
+        return cls(table, labelled, new, np.array(targets, dtype=np.int64), tuple(how))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the true classes, T."""
+        return (*self.table.own_names[: self.labelled], *self.new)
+
+    def ids(self, images: ImageSet) -> Ids:
+        """``(N,)`` of the true classes; of labelled ones that were merged, that of the one they belong to now."""
+        number = {name: index for index, name in enumerate(self.names)}
+        for index, target in enumerate(self.targets[: self.labelled].tolist()):
+            number[self.names[index]] = target if target < self.labelled else index
+        assert images.labels is not None
+        return np.array([number[name] for name in images.class_names], dtype=np.int64)[images.labels]
+
+    def matched(self, clusters: Ids, true: Ids, found: Sequence[int]) -> FolderTruth:
+        """With targets for the new classes that have none, from the cluster ``(N,)`` of each image, a class id."""
+        free = [k for k in found if k not in self.targets]
+        open_ = [c for c in range(self.labelled, len(self.targets)) if self.targets[c] < 0]
+        some = np.isin(clusters, free) & np.isin(true, open_)
+        pairs = np.searchsorted(free, clusters[some]), np.searchsorted(open_, true[some])
+        assignment = metrics.match_unequal(*pairs, clusters=len(free), classes=len(open_))
+        targets, how = self.targets.copy(), list(self.how)
+        for class_, cluster in zip(open_, assignment.tolist(), strict=True):
+            if cluster >= 0:
+                targets[class_], how[class_] = free[cluster], "matching"
+        return replace(self, targets=targets, how=tuple(how))
+
+    def called(self, model_class: int, names: Sequence[str]) -> str:
+        """A class of the model: by the true class that it stands for, or as the model calls it."""
+        stands_for = np.flatnonzero(self.targets == model_class)
+        return self.names[stands_for[0]] if len(stands_for) else names[model_class]
+
+    def by_class(self, predicted: Ids, true: Ids, names: Sequence[str]) -> list[dict[str, Any]]:
+        """A row for each true class that has images, the one with the lowest accuracy first."""
+        rows = []
+        for class_ in np.unique(true).tolist():
+            target, own = int(self.targets[class_]), predicted[true == class_]
+            right = int(np.count_nonzero(own == target)) if target >= 0 else 0
+            wrong = np.bincount(own[own != target], minlength=1)
+            rows.append(
+                {
+                    "class": self.names[class_],
+                    "kind": "old" if class_ < self.labelled else "new",
+                    "images": len(own),
+                    "right": right,
+                    "accuracy": rounded(100 * right / len(own)),
+                    "called": names[target] if target >= 0 else None,
+                    "known_by": self.how[class_],
+                    "taken_for": self.called(int(wrong.argmax()), names) if right < len(own) else None,
+                    "taken": int(wrong.max()),
+                }
+            )
+        return sorted(rows, key=lambda row: (row["accuracy"], -row["images"]))
+
+    def by_cluster(self, predicted: Ids, true: Ids, names: Sequence[str], found: Sequence[int]) -> list[dict[str, Any]]:
+        """A row for each discovered class: which true class it stands for, and how pure it is."""
+        rows = []
+        for cluster in found:
+            stands_for, inside = np.flatnonzero(self.targets == cluster), true[predicted == cluster]
+            rows.append(
+                {
+                    "cluster": names[cluster],
+                    "images": len(inside),
+                    "class": self.names[stands_for[0]] if len(stands_for) else None,
+                    "purity": rounded(metrics.purity(np.zeros(len(inside), dtype=np.int64), inside)),
+                    "mostly": self.names[np.bincount(inside).argmax()] if len(inside) else None,
+                }
+            )
+        return rows
 
 
-def _ids_by_name(images: ImageSet, ids: Mapping[str, int]) -> Ids:
-    assert images.labels is not None
-    return np.array([ids[name] for name in images.class_names], dtype=np.int64)[images.labels]
+def _clustering(predicted: Ids, true: Ids) -> dict[str, float | None]:
+    """How well predictions agree with the truth as clusters, whatever they are called."""
+    information, rand = metrics.clustering_agreement(predicted, true)
+    return {
+        "purity": rounded(metrics.purity(predicted, true)),
+        "nmi": rounded(information),
+        "ari": rounded(rand),
+    }
+
+
+def discovered_clusters(outputs: Outputs, table: ClassTable, labelled: int) -> Ids:
+    """For each image the id of the discovered class that suits best."""
+    by_head = len(outputs.novel_scores) == 1 and not table.is_edited
+    return best(outputs.novel_scores[0] if by_head else outputs.scores[:, labelled:]) + labelled

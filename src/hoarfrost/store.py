@@ -144,14 +144,14 @@ def differences(before: Any, after: Any, where: str = "") -> list[str]:
     return [] if before == after else [f"{where} is {json.dumps(before)} there and {json.dumps(after)} now"]
 
 
-def check_place(path: Path) -> None:
+def check_place(path: Path, option: str = "--out") -> None:
     """Refuses a place below which no folder can be made."""
     if not str(path) or path == Path():
-        raise InputError("--out does not name a folder: choose a name for it")
+        raise InputError(f"{option} does not name a folder: choose a name for it")
     for parent in path.absolute().parents:
         if parent.exists():
             if not parent.is_dir():
-                raise InputError(f"{path} cannot be made, since {parent} is not a folder: choose another --out")
+                raise InputError(f"{path} cannot be made, since {parent} is not a folder: choose another {option}")
             return
 
 

@@ -47,7 +47,7 @@ ARGUMENTS: list[tuple[Words, Words]] = [
     ((*DISCOVER, "--novel", "-1"), ("new classes", "-1")),
     ((*DISCOVER, "--novel", "two"), ("--novel", "'two'")),
     ((*DISCOVER, "--novel", "17"), ("16 images", "17 new classes")),
-    (("evaluate", "model", "checked"), ("checked", "2 classes", "3, 4")),
+    (("evaluate", "model", "model2"), ("model2",)),
 ]
 
 

@@ -30,7 +30,7 @@ def cut_images(folder: Path) -> None:
 
 
 def small_images(folder: Path) -> None:
-    save_digits(folder, range(2), count=4)
+    (folder / "1").mkdir(parents=True)
     Image.new("L", (5, 9)).save(folder / "1" / "little.png")
 
 
@@ -63,7 +63,7 @@ WITH_IMAGES = {
         pytest.param(lambda bad: bad.write_text("text"), ("bad",), id="a file"),
         pytest.param(no_images, ("bad", "3 files", "a/notes.txt", "b/empty.png"), id="no images"),
         pytest.param(cut_images, ("bad", "4 files", "0/0.png"), id="cut images"),
-        pytest.param(small_images, ("little.png", "5x9"), id="too small"),
+        pytest.param(small_images, ("1/little.png", "side below 8"), id="too small"),
     ],
 )
 def test_images_that_cannot_be_used(place: Place, verb: str, build: Build, words: Words) -> None:
@@ -87,10 +87,11 @@ def test_some_unreadable_files_are_named_counted_and_left_out(place: Place, verb
     save_digits(place.folder / "bad", range(3))
     cut(place.folder / "bad" / "1" / "3.png")
     (place.folder / "bad" / "2" / "notes.txt").write_text("not an image")
+    Image.new("L", (5, 9)).save(place.folder / "bad" / "0" / "little.png")
     answer = place.well(*WITH_IMAGES[verb], "--json")
     (warning,) = (line for line in answer.err.splitlines() if "epoch" not in line)
     assert warning.startswith("hoarfrost: warning: ")
-    for word in ("bad", "2 files", "1/3.png", "2/notes.txt"):
+    for word in ("bad", "2 files", "1/3.png", "2/notes.txt", "1 image with a side below 8", "0/little.png"):
         assert word in warning
     content = json.loads(answer.out)
     assert (content["images"] if verb == "fit" else len(content["predictions"])) == 3 * 8 - 1

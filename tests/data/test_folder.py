@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import warnings
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -16,7 +18,7 @@ from PIL import Image
 from hoarfrost.data import images as images_module
 from hoarfrost.data.arrays import as_images, fit_to
 from hoarfrost.data.folder import read_folder
-from hoarfrost.data.images import ImageFiles
+from hoarfrost.data.images import ImageFiles, decode
 from hoarfrost.data.paths import PathList
 from hoarfrost.errors import InputError, SkippedFiles
 
@@ -172,7 +174,24 @@ class TestSizesAndModes:
         image.putpalette([0, 0, 0, 200, 100, 50])
         image.save(tmp_path / "1.png", transparency=bytes([0, 128]))
         pixels = read_folder(tmp_path, labelled=False).pixels([0])
-        assert (pixels == np.array([200, 100, 50])).all()
+        assert (pixels == np.round(128 / 255 * np.array([200, 100, 50]) + 127)).all(), "half of it is the white page"
+
+    def test_what_is_transparent_is_white(self, tmp_path: Path) -> None:
+        """In all kinds of files, and in arrays."""
+        pixels = np.random.default_rng(0).integers(0, 256, (300, 16, 4), dtype=np.uint8)
+        pixels[:8, :, 3] = 0
+        expected = pixels[..., :3] * (pixels[..., 3:] / 255) + 255 - pixels[..., 3:]
+        save(tmp_path / "colour.png", Image.fromarray(pixels))
+        save(tmp_path / "gray.png", Image.fromarray(pixels[..., 2:], mode="LA"))
+        Image.fromarray(pixels[..., :3]).save(tmp_path / "key.png", transparency=tuple(pixels[0, 0, :3].tolist()))
+        colour, gray, key = (decode(tmp_path / f"{name}.png") for name in ("colour", "gray", "key"))
+        assert (colour.shape, gray.shape) == ((300, 16, 3), (300, 16, 1))
+        np.testing.assert_allclose(colour, expected, atol=1)
+        np.testing.assert_allclose(gray[..., 0], expected[..., 2], atol=1)
+        np.testing.assert_allclose(as_images(pixels[None])[0], expected, atol=1)
+        assert (colour[:8] == 255).all()
+        assert (key[0, 0] == 255).all()
+        assert (key[1:] == pixels[1:, :, :3]).mean() > 0.99
 
     @pytest.mark.parametrize("extension", ["png", "tiff"])
     def test_sixteen_bits_keep_the_high_byte(self, tmp_path: Path, extension: str) -> None:
@@ -180,6 +199,12 @@ class TestSizesAndModes:
         Image.fromarray(values).save(tmp_path / f"1.{extension}")
         images = read_folder(tmp_path, labelled=False)
         np.testing.assert_array_equal(images.pixels([0])[0, ..., 0], values // 256)
+
+    @pytest.mark.parametrize("bits", [8, 10, 12, 14, 16])
+    def test_cameras_of_fewer_bits_use_their_range(self, tmp_path: Path, bits: int) -> None:
+        values = np.linspace(0, 2**bits - 1, 512 * 16).astype(np.uint16).reshape(512, 16)
+        Image.fromarray(values).save(tmp_path / "1.tiff")
+        np.testing.assert_array_equal(decode(tmp_path / "1.tiff")[..., 0], values >> (bits - 8))
 
     @pytest.mark.parametrize(("orientation", "turn"), [(1, 0), (3, 2), (6, 3), (8, 1)])
     def test_photos_stand_upright(self, tmp_path: Path, orientation: int, turn: int) -> None:
@@ -193,7 +218,13 @@ class TestSizesAndModes:
     def test_first_frame_of_an_animation(self, tmp_path: Path) -> None:
         frames = [Image.new("L", (16, 16), value) for value in (40, 200)]
         frames[0].save(tmp_path / "1.gif", save_all=True, append_images=frames[1:])
-        assert (read_folder(tmp_path, labelled=False).pixels([0]) == 40).all()
+        frames[0].save(tmp_path / "2.tif", save_all=True, append_images=frames[1:])
+        frames[0].save(tmp_path / "3.gif")
+        frames[0].save(tmp_path / "4.tif")
+        with pytest.warns(SkippedFiles, match=r"^of 2 images in .* only the first frame is used \(1.gif, 2.tif\)$"):
+            images = read_folder(tmp_path, labelled=False)
+        assert (images.pixels(slice(None)) == 40).all()
+        assert len(images) == 4
 
 
 class TestBadFiles:
@@ -261,6 +292,33 @@ class TestBadFiles:
         with pytest.warns(SkippedFiles, match=r"\(2\.tiff\)"):
             assert len(read_folder(tmp_path, labelled=False)) == 1
 
+    def test_too_small_images_are_named_and_skipped(self, tmp_path: Path) -> None:
+        save(tmp_path / "1.png")
+        save(tmp_path / "2.png", picture(width=40, height=7))
+        save(tmp_path / "3.png", picture(width=5, height=5))
+        with pytest.warns(SkippedFiles, match=r": 2 images with a side below 8 \(2\.png, 3\.png\)$"):
+            assert read_folder(tmp_path, labelled=False).paths == ("1.png",)
+
+    def test_telephones_photographs_say_what_to_install(self, tmp_path: Path) -> None:
+        if find_spec("pillow_heif"):
+            pytest.skip("it is installed")
+        (tmp_path / "a.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
+        with pytest.raises(InputError, match="pip install pillow-heif"):
+            read_folder(tmp_path, labelled=False)
+        save(tmp_path / "1.png")
+        with pytest.warns(SkippedFiles, match=r"\(a\.HEIC\); HEIC images can be read after: pip install pillow-heif"):
+            read_folder(tmp_path, labelled=False)
+
+    def test_a_reader_of_heic_that_is_installed_is_asked_for(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By a package of the same name, since the real one is not among those of the tests."""
+        (tmp_path / "pillow_heif.py").write_text("asked = []\ndef register_heif_opener(): asked.append(True)\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "pillow_heif", raising=False)
+        images_module.load_readers()
+        assert sys.modules.pop("pillow_heif").asked
+
     def test_readers_say_nothing_of_their_own(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         """Pillow and libtiff would write lines that name no file; the warning does."""
         pixels = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
@@ -278,11 +336,9 @@ class TestBadFiles:
 
 
 class TestRefusals:
-    def test_too_small_names_the_first_its_size_and_the_count(self, tmp_path: Path) -> None:
-        save(tmp_path / "1.png")
+    def test_too_small_images_alone(self, tmp_path: Path) -> None:
         save(tmp_path / "2.png", picture(width=40, height=7))
-        save(tmp_path / "3.png", picture(width=5, height=5))
-        with pytest.raises(InputError, match=r"2\.png is too small \(40x7 pixels, 2 such in all\)"):
+        with pytest.raises(InputError, match=r"1 file, all with a side below 8 pixels \(2\.png\)"):
             read_folder(tmp_path, labelled=False)
 
     @pytest.mark.parametrize("labelled", [True, False])

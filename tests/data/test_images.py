@@ -44,9 +44,14 @@ class TestAsImages:
         np.save(tmp_path / "images.npy", random_images((3, 8, 8, 3)))
         assert isinstance(as_images(np.load(tmp_path / "images.npy", mmap_mode="r")), np.memmap)
 
-    def test_alpha_is_dropped(self) -> None:
+    def test_alpha_is_laid_on_white(self) -> None:
         images = random_images((3, 8, 9, 4))
-        np.testing.assert_array_equal(as_images(images), images[..., :3])
+        images[0, ..., 3], images[1, ..., 3] = 0, 255
+        made = as_images(images)
+        assert (made[0] == 255).all()
+        np.testing.assert_array_equal(made[1], images[1, ..., :3])
+        share = images[2, ..., 3:] / 255
+        np.testing.assert_allclose(made[2], images[2, ..., :3] * share + 255 * (1 - share), atol=0.51)
 
     def test_array_likes(self) -> None:
         class Tensor:

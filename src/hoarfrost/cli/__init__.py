@@ -15,7 +15,22 @@ from types import ModuleType
 from typing import NoReturn
 
 import hoarfrost
-from hoarfrost.cli import bench, demo, discover, evaluate, fit, methods, predict, reproduce, run
+from hoarfrost.cli import (
+    bench,
+    demo,
+    discover,
+    evaluate,
+    fit,
+    merge,
+    methods,
+    name,
+    predict,
+    reject,
+    reproduce,
+    run,
+    sort,
+    undo,
+)
 from hoarfrost.cli.signals import Ended, ending, exit_code
 from hoarfrost.errors import InputError, out_of_memory
 from hoarfrost.launch import Launched
@@ -26,7 +41,12 @@ VERBS: dict[str, ModuleType] = {
     "run": run,
     "fit": fit,
     "discover": discover,
+    "name": name,
+    "merge": merge,
+    "reject": reject,
+    "undo": undo,
     "predict": predict,
+    "sort": sort,
     "evaluate": evaluate,
     "reproduce": reproduce,
     "methods": methods,
@@ -84,11 +104,11 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     parser.add_argument("--version", action="version", version=f"hoarfrost {hoarfrost.__version__}")
     verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", parser_class=Parser)
     parsers = {}
-    for name, module in VERBS.items():
-        parsers[name] = verbs.add_parser(
-            name, help=module.SUMMARY, description=module.DESCRIPTION, allow_abbrev=False, epilog=module.EXAMPLE
+    for verb, module in VERBS.items():
+        parsers[verb] = verbs.add_parser(
+            verb, help=module.SUMMARY, description=module.DESCRIPTION, allow_abbrev=False, epilog=module.EXAMPLE
         )
-        module.add_arguments(parsers[name])
+        module.add_arguments(parsers[verb])
     return parser, parsers
 
 
@@ -110,6 +130,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             parser.refuse_unknown(extras)
         parser.print_help()
         parser.exit(0)
+    if "paths" in parsed:  # argparse takes those before the first option alone
+        parsed.paths += [word for word in extras if not word.startswith("-")]
+        extras = [word for word in extras if word.startswith("-")]
     if extras:
         parsers[parsed.verb].refuse_unknown(extras)
     return parsed
@@ -122,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     parsed = parse(sys.argv[1:] if arguments is None else list(arguments))
     resumable = "resume" in parsed
-    onward = "; --resume goes on from the last finished epoch" if resumable else ""
+    onward = "; --resume goes on" + (" from the last finished epoch" if "seed" in parsed else "") if resumable else ""
     warnings.showwarning = lambda message, *_, **__: _warn(str(message))
 
     def end(number: int) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from hoarfrost.cli import options
-from hoarfrost.printing import format_score, printable
+from hoarfrost.cli.table import align, few, short
+from hoarfrost.printing import MISSING, format_score, printable
 
 SUMMARY = "score a model on a labelled folder"
 DESCRIPTION = (
@@ -15,6 +17,12 @@ DESCRIPTION = (
     "does with the images that were discovered in, or else on DIR itself."
 )
 EXAMPLE = "example: hoarfrost evaluate model2 photos/checked --match photos/unsorted-with-truth"
+
+
+SHOWN = 20
+"""classes in the table; JSON has all"""
+
+SCORES = ("old", "new", "all", "hm")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,21 +36,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Scores and prints."""
-    from hoarfrost.cli.table import align
     from hoarfrost.evaluation import score_folder
     from hoarfrost.training.learner import Learner
 
     learner = Learner.load(args.model, args.device)
     match = None if args.match is None else Path(args.match)
     content = score_folder(learner, Path(args.images), match, options.keeping(args))
-    joint, original = content["joint"], content["original_rt"]
-    rows = [["protocol", "Old", "New", "All", "HM"]]
-    rows.append(["class-iNCD", *(format_score(joint[key]) for key in ("old", "new", "all", "hm"))])
-    if original is not None:
-        rows.append(["original", *(format_score(original[key]) for key in ("old", "new", "all")), ""])
-    text = f"{printable(args.model)} on {content['images']} images of {printable(args.images)}\n\n{align(rows)}"
+    text = f"{printable(args.model)} on {content['images']} images of {printable(args.images)}\n\n{_scores(content)}"
     if args.match is not None:
         text += f"\n\nin percent; new classes matched on {printable(args.match)}"
     elif content["matched_on"] is not None:
         text += "\n\nin percent; new classes matched on the scored images themselves, which is kinder than --match"
+    text += f"\n\n{_by_class(content)}\n\n{_in_words(content)}"
     return options.answer(args, {"model": str(args.model), **content}, text)
+
+
+def _scores(content: dict[str, Any]) -> str:
+    """A row a protocol."""
+    rows = [["protocol", "Old", "New", "All", "HM"]]
+    for name, key in (
+        ("class-iNCD", "joint"),
+        ("original", "original_rt"),
+        ("category discovery", "category_discovery"),
+    ):
+        if (scores := content[key]) is not None:
+            rows.append([name, *(format_score(scores[part]) if part in scores else "" for part in SCORES)])
+    return align(rows)
+
+
+def _by_class(content: dict[str, Any]) -> str:
+    """A row a class, the worst first; the best are left out where there are many."""
+    rows = [["class", "images", "right", "%", "called", "else mostly taken for"]]
+    classes = content["classes"]
+    for row in classes[:SHOWN]:
+        taken = "" if row["taken_for"] is None else f"{short(row['taken_for'], 18)} ({row['taken']})"
+        called = MISSING if row["called"] is None else short(row["called"], 14)
+        counts = [str(row["images"]), str(row["right"]), format_score(row["accuracy"])]
+        rows.append([short(row["class"]), *counts, called, taken])
+    left = classes[SHOWN:]
+    least = format_score(left[0]["accuracy"]) if left else ""
+    more = f"\nand {len(left)} more from {least} % on: --json has all" if left else ""
+    return align(rows, text=(0, 4, 5)) + more
+
+
+def _in_words(content: dict[str, Any]) -> str:
+    """What the numbers of clusters and images say, a line each."""
+    lines, count = [], content["new_classes"]
+    if unknown := [short(row["class"]) for row in content["classes"] if row["called"] is None]:
+        lines.append(f"in no class of the model, so that none is right: {few(unknown)}")
+    if spare := [f"{short(row['cluster'])} ({row['images']})" for row in content["clusters"] if row["class"] is None]:
+        lines.append(f"discovered classes that stand for none, with their images: {few(spare)}")
+    if count["found"] or count["true"]:
+        lines.append(f"new classes: {count['found']} discovered, {count['true']} in truth")
+    for name, of in (("new", "images of new classes"), ("all", "all images")):
+        scores = content["clustering"][name]
+        if scores["purity"] is not None:
+            lines.append(f"predictions as clusters, {of}: purity {scores['purity']:.1f}, NMI {scores['nmi']:.1f}")
+    if content["auroc_new"] is not None:
+        lines.append(f"telling new from old by how unlike the old an image is: AUROC {content['auroc_new']:.1f}")
+    return "\n".join(lines)

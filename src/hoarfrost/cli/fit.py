@@ -33,11 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Fits, saves, and says what was learned."""
+    import warnings
     from dataclasses import replace
 
     from hoarfrost import store
     from hoarfrost.cli.follow import Following
     from hoarfrost.data.datasets import read_images
+    from hoarfrost.data.doubts import doubts
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
     from hoarfrost.settings import to_json
@@ -54,7 +56,9 @@ def main(args: argparse.Namespace) -> int:
         config = replace(config, image_size=args.image_size)
     config, keep = suited(options.configured(config, args, fit_epochs=args.epochs)), options.keeping(args)
     images = read_images(Path(args.images), labelled=True, size=config.image_size, keep=storage(config, keep))
-    config = resolve(config, images, device)
+    for doubt in doubts(images, Path(args.images)):
+        warnings.warn(doubt, stacklevel=1)
+    config, accuracy = resolve(config, images, device), None
     if not config.fixed:
         images = keep.to_channels_last(images)
     content = {"format": store.FORMAT, "kind": "fit", "config": to_json(config), "images": images.digest()}
@@ -72,12 +76,19 @@ def main(args: argparse.Namespace) -> int:
             )
             if processes.is_first:
                 learner.model.write_into(unfinished)
+        accuracy = learner.held_out_accuracy(images)
     summary = {
         "model": str(out),
         "images": len(images),
         "classes": list(learner.class_names),
         "backbone": learner.config.backbone,
+        "accuracy": None if accuracy is None else round(accuracy, 6),
     }
     names = ", ".join(map(printable, learner.class_names))
     text = f"{printable(str(out))}: learned {len(learner.class_names)} classes from {len(images)} images ({names})"
-    return options.answer(args, summary, f"{text}\n{in_words(learner.config)}")
+    expected = (
+        "accuracy: not estimated, since nothing was held back; see hoarfrost evaluate, with other images"
+        if accuracy is None
+        else f"accuracy: about {accuracy:.1f} % on images like these, each fifth of them scored by the others"
+    )
+    return options.answer(args, summary, f"{text}\n{in_words(learner.config)}\n{expected}")

@@ -13,9 +13,7 @@ EXAMPLE = "example: hoarfrost methods --json"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``methods``."""
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object on standard output, nothing else there"
-    )
+    options.add_json(parser)
 
 
 def main(args: argparse.Namespace) -> int:

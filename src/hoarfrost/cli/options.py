@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from hoarfrost.printing import printable_json, printable_lines
 if TYPE_CHECKING:
     from hoarfrost.config import Config
     from hoarfrost.data.cache import ImageStorage
+    from hoarfrost.models.classes import ClassTable
 
 CLASS_ORDERS = ("natural", "seeded")
 
@@ -35,14 +37,42 @@ def positive(text: str) -> int:
     return value
 
 
+def probability(text: str) -> float:
+    """A number from 0 to 1, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"'{text}' must be a number from 0 to 1")
+    return value
+
+
+def add_threshold(parser: argparse.ArgumentParser, default: float | None) -> None:
+    """From when on an image has no class."""
+    usual = "none" if default is None else default
+    parser.add_argument(
+        "--threshold",
+        type=probability,
+        default=default,
+        metavar="P",
+        help=f"images whose best class is less probable than P are unsure (default: {usual})",
+    )
+
+
 def add_running(parser: argparse.ArgumentParser, *, resume: bool = True) -> None:
     """Where to compute, how to answer, whether to go on."""
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N (default: auto)")
+    add_json(parser)
+    if resume:
+        parser.add_argument("--resume", action="store_true", help="go on with what is in --out, or start it")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """How to answer."""
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object on standard output, nothing else there"
     )
-    if resume:
-        parser.add_argument("--resume", action="store_true", help="go on with what is in --out, or start it")
 
 
 def add_compiling(parser: argparse.ArgumentParser) -> None:
@@ -142,6 +172,15 @@ def configured(
     settings = dict(parse_setting(text) for text in args.settings)
     # A run's config.json has these keys below "learner", a model's below "config".
     return override(config, {re.sub(r"^(learner|config)\.", "", key): value for key, value in settings.items()})
+
+
+def change_classes(args: argparse.Namespace, decide: Callable[[ClassTable], ClassTable], said: list[str]) -> int:
+    """Changes the table of classes of ``args.model`` in place, and prints what is ``said`` by then."""
+    from hoarfrost.models import description
+
+    table = description.change_classes(Path(args.model), decide)
+    names = [table.own_names[class_id] for class_id in table.present]
+    return answer(args, {"model": str(args.model), "classes": names}, "\n".join(said))
 
 
 def print_raw(text: str) -> int:

@@ -1,14 +1,15 @@
-"""``hoarfrost predict``: a class for each image of a folder."""
+"""``hoarfrost predict``: a class for each image."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from hoarfrost.cli import options
 from hoarfrost.printing import cell, printable
 
-SUMMARY = "say of each image in a folder which class it is"
+SUMMARY = "say of each image which class it is"
 DESCRIPTION = (
     "Print a CSV with the header path,class,probability,kind; kind is old for classes that had labels, new for "
     "discovered ones."
@@ -19,7 +20,14 @@ EXAMPLE = "example: hoarfrost predict model2 photos/today > today.csv"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``predict``."""
     parser.add_argument("model", metavar="MODEL", help="a model folder")
-    parser.add_argument("images", metavar="DIR", help="a folder of images, or an .npz file")
+    parser.add_argument("paths", metavar="DIR", nargs="*", help="folders of images, image files, or an .npz file")
+    parser.add_argument(
+        "--list", metavar="FILE", help="a file that lists more of them, a path a line; - for standard input"
+    )
+    parser.add_argument(
+        "--top", type=options.positive, metavar="N", help="add the N most probable classes, each with its probability"
+    )
+    options.add_threshold(parser, None)
     parser.add_argument("--out", metavar="FILE", help="write the CSV there instead of printing it")
     parser.add_argument(
         "--raw",
@@ -45,24 +53,43 @@ def main(args: argparse.Namespace) -> int:
             raise InputError(f"{args.out} already exists: choose another --out")
         if not Path(args.out).parent.is_dir():
             raise InputError(f"there is no folder {Path(args.out).parent}: make it, or choose another --out")
+    paths = [*args.paths, *(_listed(args.list) if args.list is not None else ())]
+    if not paths:
+        raise InputError("there is nothing to predict: give DIR, a folder of images, or image files, or --list FILE")
     learner = Learner.load(args.model, args.device)
-    images = learner.prepare(Path(args.images), options.keeping(args))
-    probabilities = learner.predict_proba(images)
-    rows = []
-    for index, class_id in enumerate(probabilities.argmax(axis=1).tolist()):
-        path = str(index) if images.paths is None else str(Path(args.images) / images.paths[index])
-        probability = round(float(probabilities[index, class_id]), 6)
-        kind = "old" if class_id < learner.labelled_classes else "new"
-        rows.append({"path": path, "class": learner.class_names[class_id], "probability": probability, "kind": kind})
+    given: Path | list[str] = Path(paths[0]) if len(paths) == 1 else paths
+    found = learner.predictions(given, threshold=args.threshold, keep=options.keeping(args))
+    top = min(args.top or 0, len(learner.model.classes.present))
+    rows = found.rows(top)
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, ["path", "class", "probability", "kind"], lineterminator="\n")
-    writer.writeheader()
+    ranks = [f"{key}_{rank}" for rank in range(1, top + 1) for key in ("class", "probability")]
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["path", "class", "probability", "kind", *ranks])
     for row in rows:
-        names = {} if args.raw else {key: cell(str(row[key])) for key in ("path", "class")}
-        writer.writerow({**row, **names})
+        writer.writerow(_cells(row, raw=args.raw))
     if args.out and learner.runtime.processes.is_first:
         store.write_bytes(Path(args.out), buffer.getvalue().encode(errors="surrogateescape"))
     text = f"{printable(args.out)}: {len(rows)} images" if args.out else buffer.getvalue().rstrip("\n")
     if args.raw and not args.out and not args.json:
         return options.print_raw(text)
     return options.answer(args, {"model": str(args.model), "predictions": rows}, text)
+
+
+def _cells(row: dict[str, Any], *, raw: bool) -> list[Any]:
+    """A row of the CSV; names so that no spreadsheet computes them, unless ``raw``."""
+    shown = str if raw else cell
+    cells = [shown(row["path"]), shown(row["class"]), row["probability"], row["kind"]]
+    for one in row.get("top", ()):
+        cells += [shown(one["class"]), one["probability"]]
+    return cells
+
+
+def _listed(file: str) -> list[str]:
+    """The lines of a file, or of standard input, that are not empty."""
+    import os
+    import sys
+
+    from hoarfrost.reading import read_bytes
+
+    content = sys.stdin.buffer.read() if file == "-" else read_bytes(Path(file), most=1 << 30)
+    return [os.fsdecode(line) for line in content.splitlines() if line]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from hoarfrost.printing import format_score
+from hoarfrost.printing import format_score, printable
 
 
-def align(rows: list[list[str]]) -> str:
-    """Columns under each other, to the right but for the first.
+def align(rows: list[list[str]], text: Container[int] = (0,)) -> str:
+    """Columns under each other, to the right but for those of ``text``.
 
     >>> print(align([["a", "b"], ["long", "7.0"]]))
     a       b
@@ -18,9 +18,29 @@ def align(rows: list[list[str]]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        lines.append("  ".join(cells).rstrip())
+        cells = enumerate(zip(row, widths, strict=True))
+        lines.append("  ".join(c.ljust(width) if k in text else c.rjust(width) for k, (c, width) in cells).rstrip())
     return "\n".join(lines)
+
+
+def short(name: str, width: int = 20) -> str:
+    """A name for a column of a table.
+
+    >>> short("garden rose"), short("garden rose", 8)
+    ('garden rose', 'garden …')
+    """
+    shown = printable(name)
+    return shown if len(shown) <= width else f"{shown[: width - 1]}…"
+
+
+def few(names: Sequence[str], count: int = 3) -> str:
+    """The first of some names, and how many more there are.
+
+    >>> few(["a", "b"]), few(["a", "b", "c", "d", "e"])
+    ('a, b', 'a, b, c and 2 more')
+    """
+    more = f" and {len(names) - count} more" if len(names) > count else ""
+    return ", ".join(names[:count]) + more
 
 
 def numbers(values: Sequence[float | None]) -> str:

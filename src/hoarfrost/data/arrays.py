@@ -38,7 +38,8 @@ LUMINANCE = np.array([19595, 38470, 7471], dtype=np.uint32)
 def as_images(array: ArrayLike) -> Pixels:
     """Check an array (N, H, W) or (N, H, W, C) and return it as uint8 (N, H, W, C) with C of 1 or 3.
 
-    An alpha channel is dropped. Nothing is converted in silence: another dtype is refused with the line that converts.
+    An alpha channel is laid on white, as that of files is. Nothing is converted in silence: another dtype is refused
+    with the line that converts.
 
     >>> as_images(np.zeros((2, 8, 8), dtype=np.uint8)).shape
     (2, 8, 8, 1)
@@ -62,7 +63,17 @@ def as_images(array: ArrayLike) -> Pixels:
     if images.dtype != np.uint8:
         name = "images" if isinstance(array, np.ndarray) else "np.asarray(images)"
         raise DtypeError(f"images must be uint8, not {images.dtype}: {_conversion(images, name)}")
-    return np.ascontiguousarray(images[..., :3]) if images.shape[-1] == 4 else images
+    return _on_white(images) if images.shape[-1] == 4 else images
+
+
+def _on_white(images: Pixels) -> Pixels:
+    """(N, H, W, 4) as (N, H, W, 3), as seen on a white page."""
+    flat = np.empty((*images.shape[:-1], 3), dtype=np.uint8)
+    for start in range(0, len(images), CHUNK):
+        part = images[start : start + CHUNK].astype(np.uint32)
+        colour, alpha = part[..., :3], part[..., 3:]
+        flat[start : start + CHUNK] = (colour * alpha + 255 * (255 - alpha) + 127) // 255
+    return flat
 
 
 def _conversion(images: NDArray[np.generic], name: str) -> str:

@@ -26,7 +26,7 @@ from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk, in_chunks, too_l
 from hoarfrost.data.paths import Indices
 from hoarfrost.errors import InputError
 
-FORMAT = 2
+FORMAT = 3
 
 PIECE = 1 << 20
 """Bytes read at once where a whole file is looked through."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard, cast
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
@@ -105,8 +105,13 @@ def _locate(name: str, dataset: Dataset, data: Path, *, download: bool) -> Path:
     return folder
 
 
+def are_paths(images: object) -> TypeGuard[Sequence[str | Path]]:
+    """Whether it is a list of paths."""
+    return isinstance(images, list | tuple) and bool(images) and all(isinstance(path, str | Path) for path in images)
+
+
 def read_images(
-    source: str | Path,
+    source: str | Path | Sequence[str | Path],
     *,
     labelled: bool,
     size: int | None = None,
@@ -116,17 +121,18 @@ def read_images(
 ) -> ImageSet:
     """The images in a folder or a `.npz` file, with labels if `labelled`, which name so many classes at least.
 
+    Without labels also an image file, or a list of folders and image files.
     size, channels: see `read_folder`. Arrays keep their own size and channels where none is asked for, and are always
     read into memory.
     """
-    path = Path(source)
+    path = Path(source) if isinstance(source, str | Path) else Path()
     with looking_into(path):
         is_folder, exists = path.is_dir(), path.exists()
     if not exists:
         raise InputError(f"there is no folder or file {path}: check the path")
-    if is_folder:
+    if is_folder or (path.suffix != ".npz" and not labelled):
         given = read_folder(
-            path,
+            source if is_folder else [path],
             labelled=labelled,
             size=size,
             channels=channels,

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import cast
@@ -44,6 +45,8 @@ class Headers:
     width: NDArray[np.int32]
     height: NDArray[np.int32]
     gray: NDArray[np.bool_]
+    frames: NDArray[np.bool_]
+    """whether there are several, of which the first is used"""
 
     @classmethod
     def empty(cls, count: int) -> Headers:
@@ -53,16 +56,22 @@ class Headers:
             width=np.zeros(count, dtype=np.int32),
             height=np.zeros(count, dtype=np.int32),
             gray=np.zeros(count, dtype=np.bool_),
+            frames=np.zeros(count, dtype=np.bool_),
         )
 
     def take(self, rows: NDArray[np.integer]) -> Headers:
         """Those of some of the files."""
-        return Headers(self.is_image[rows], self.width[rows], self.height[rows], self.gray[rows])
+        return Headers(self.is_image[rows], self.width[rows], self.height[rows], self.gray[rows], self.frames[rows])
 
     @property
     def short_sides(self) -> NDArray[np.int32]:
         """The shorter side of each image."""
         return np.minimum(self.width, self.height)
+
+    @property
+    def small(self) -> NDArray[np.bool_]:
+        """Whether an image holds too little to learn from; what is no image has no side."""
+        return (self.short_sides > 0) & (self.short_sides < MIN_SIDE)
 
 
 @dataclass(frozen=True)
@@ -72,20 +81,34 @@ class LeftOut:
     unreadable: Sequence[str]
     loose: Sequence[str]
     empty: Sequence[str]
+    small: Sequence[str] = ()
+    frames: Sequence[str] = ()
 
-    def warn(self, folder: Path) -> None:
+    def warn(self, folder: str) -> None:
         """One warning for all of it; none where nothing was left out."""
         parts = [
             f"{_counted(paths, one, many)} ({_named(paths)})"
             for paths, one, many in (
                 (self.unreadable, "file that is no readable image", "files that are no readable images"),
+                (self.small, f"image with a side below {MIN_SIDE}", f"images with a side below {MIN_SIDE}"),
                 (self.loose, "file outside the class folders", "files outside the class folders"),
                 (self.empty, "class folder without images", "class folders without images"),
             )
             if paths
         ]
-        if parts:
-            warnings.warn(f"left out of {folder}: {'; '.join(parts)}", SkippedFiles, stacklevel=3)
+        said = [f"left out of {folder}: {'; '.join(parts)}{for_heic(self.unreadable)}"] if parts else []
+        if self.frames:
+            count = _counted(self.frames, "image", "images")
+            said.append(f"of {count} in {folder} only the first frame is used ({_named(self.frames)})")
+        if said:
+            warnings.warn("; ".join(said), SkippedFiles, stacklevel=3)
+
+
+def for_heic(unreadable: Sequence[str]) -> str:
+    """What to do where photographs of a telephone are among the files, in words."""
+    if any(path.lower().endswith((".heic", ".heif")) for path in unreadable) and find_spec("pillow_heif") is None:
+        return "; HEIC images can be read after: pip install pillow-heif"
+    return ""
 
 
 def _counted(paths: Sequence[str], one: str, many: str) -> str:
@@ -98,7 +121,7 @@ def _named(paths: Sequence[str]) -> str:
 
 
 def read_folder(
-    folder: str | Path,
+    folder: str | Path | Sequence[str | Path],
     *,
     labelled: bool,
     size: int | None = None,
@@ -111,7 +134,7 @@ def read_folder(
     """Read the images under `folder`, resized to (size, size, channels).
 
     labelled: the sub-folders are the classes, in sorted order; images may lie deeper inside them. Otherwise all images
-    anywhere under the folder are read, in the order of their paths.
+    anywhere under the folder are read, in the order of their paths; of several folders and files in the order given.
     size: by default the median of the short sides, rounded up to a multiple of 8, from 16 to 64; that of
     `photographs`, where they are such.
     channels: by default 1 where every image is gray, else 3.
@@ -120,9 +143,10 @@ def read_folder(
     least_classes: of labelled images, fewer are refused.
     cache: verify files on disk by keeping their decoded pixels there (`hoarfrost.data.cache`), or by finding them.
 
-    Files that are no readable images are left out with one `SkippedFiles` warning.
+    Files that are no readable images, or too small ones, are left out with one `SkippedFiles` warning.
     """
-    root = Path(folder)
+    given = None if isinstance(folder, str | Path) else folder
+    root = Path(folder) if isinstance(folder, str | Path) else Path()
     _check_folder(root)
     loose: list[str] = []
     classes: list[str] = []
@@ -132,21 +156,24 @@ def read_folder(
         _check_names(root, classes)
         found = PathList(chain.from_iterable(_find_files(root, f"{name}/") for name in classes))
     else:
-        found = PathList(_find_files(root, ""))
+        found = PathList(_find_files(root, "") if given is None else _find_given(given))
 
     headers = _read_headers(root, found)
     keep = ImageStorage(on_disk, cache, photographs)
     images, kept = _read_images(root, found, headers, size=size, channels=channels, keep=keep)
-    headers, paths = headers.take(kept), images.files.names if isinstance(images, ImageFiles) else found.take(kept)
+    paths = images.files.names if isinstance(images, ImageFiles) else found.take(kept)
     present = {_class_of(path) for path in paths}
+    others = np.delete(np.arange(len(found)), kept)
     left_out = LeftOut(
-        unreadable=found.take(np.delete(np.arange(len(found)), kept)),
+        unreadable=found.take(others[~headers.small[others]]),
+        small=found.take(others[headers.small[others]]),
+        frames=found.take(kept[headers.frames[kept]]),
         loose=loose,
         empty=[name for name in classes if name not in present],
     )
-    _check_any(root, paths, left_out, labelled=labelled)
-    left_out.warn(root)  # before the next refusals, which it may explain
-    _check_sides(root, paths, headers)
+    place = str(root) if given is None else "the paths given"
+    _check_any(place, paths, left_out, labelled=labelled)
+    left_out.warn(place)  # before the next refusals, which it may explain
     if labelled and len(present) < least_classes:
         raise InputError(f"{root} is a folder with one class ('{present.pop()}'): at least two are needed")
 
@@ -180,25 +207,15 @@ def _check_names(root: Path, classes: list[str]) -> None:
             raise InputError(f"the class folder {name!r} in {root} has no UTF-8 name: give it another") from None
 
 
-def _check_any(root: Path, paths: PathList, left_out: LeftOut, *, labelled: bool) -> None:
+def _check_any(root: str, paths: PathList, left_out: LeftOut, *, labelled: bool) -> None:
     """Raise where no image could be read."""
-    if labelled and not paths and not left_out.unreadable:
+    files = [*left_out.unreadable, *left_out.small]
+    if labelled and not paths and not files:
         raise InputError(f"{root} has no class folders with images: put the images of each class in its own sub-folder")
     if not paths:
-        files = left_out.unreadable
-        reason = f"{_counted(files, 'file', 'files')}, none readable ({_named(files)})" if files else "it is empty"
-        raise InputError(f"there are no images in {root}: {reason}; check the path")
-
-
-def _check_sides(root: Path, paths: PathList, headers: Headers) -> None:
-    """Raise where an image is too small."""
-    small = np.flatnonzero(headers.short_sides < MIN_SIDE)
-    if len(small):
-        first = small[0]
-        raise InputError(
-            f"{root / paths[first]} is too small ({headers.width[first]}x{headers.height[first]} pixels,"
-            f" {len(small)} such in all): remove images with a side below {MIN_SIDE}"
-        )
+        how = "none readable" if left_out.unreadable else f"all with a side below {MIN_SIDE} pixels"
+        reason = f"{_counted(files, 'file', 'files')}, {how} ({_named(files)})" if files else "it is empty"
+        raise InputError(f"there are no images in {root}: {reason}; check the path{for_heic(files)}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -254,6 +271,16 @@ def _find_files(root: Path, start: str) -> Iterator[str]:
             levels.append(_entries(root, path))
 
 
+def _find_given(paths: Sequence[str | Path]) -> Iterator[str]:
+    """The files among some paths, and all below the folders among them."""
+    for path in map(Path, paths):
+        with looking_into(path):
+            exists, is_folder = path.exists(), path.is_dir()
+        if not exists:
+            raise InputError(f"there is no folder or file '{path}': check the path")
+        yield from (str(path / name) for name in _find_files(path, "")) if is_folder else [str(path)]
+
+
 def _entries(root: Path, inside: str) -> Iterator[str]:
     """What is in root / inside, relative to root and sorted; folders have a slash behind them."""
     names, folders = _list_folder(root, inside)
@@ -299,7 +326,9 @@ def _read_header(path: str, headers: Headers, row: int) -> None:
             refuse_mode(image.format, image.mode)
             headers.width[row], headers.height[row] = image.size
             headers.gray[row] = image.mode in GRAY_MODES | SIXTEEN_BIT_MODES
-            headers.is_image[row] = True
+            headers.is_image[row] = min(image.size) >= MIN_SIDE
+            if image.format in ("GIF", "TIFF"):  # the second picture in a JPEG of a telephone is no frame
+                headers.frames[row] = getattr(image, "is_animated", False)
     except MemoryError:
         raise
     except Exception:  # Pillow's readers raise nearly anything on a broken file

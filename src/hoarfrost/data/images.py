@@ -8,16 +8,18 @@ import logging
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hoarfrost.data.arrays import CHUNK, Ids, Pixels, as_images, check_names, fit_to, resized, with_channels
 from hoarfrost.data.paths import FileList, Indices, PathList
@@ -51,7 +53,7 @@ class ChangedImage(InputError):
 def decode(
     path: str | Path, size: int | None = None, channels: int | None = None, *, state: int | None = None
 ) -> Pixels:
-    """The pixels of an image file, (H, W, C) with C of 1 or 3: upright, first frame, alpha dropped.
+    """The pixels of an image file, (H, W, C) with C of 1 or 3: upright, first frame, on white.
 
     With a size and channels, (size, size, channels), as `fit_to` would have it. A large image then takes little more
     than its own memory, large ones come one after the other, and of a JPEG above a megapixel a part of the detail is
@@ -85,8 +87,8 @@ def _picture(image: Image.Image, size: int | None, channels: int | None) -> Imag
     ImageOps.exif_transpose(image, in_place=True)
     if image.mode in SIXTEEN_BIT_MODES:
         image = _high_bytes(image)
-    elif image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA").convert("RGB")
+    elif image.has_transparency_data:
+        image = _on_white(image)
     elif image.mode not in ("L", "RGB"):
         image = image.convert("L" if image.mode in GRAY_MODES else "RGB")
     if channels == 1 and image.mode == "RGB":
@@ -94,14 +96,34 @@ def _picture(image: Image.Image, size: int | None, channels: int | None) -> Imag
     return image if size is None else resized(image, size)
 
 
-def _high_bytes(image: Image.Image) -> Image.Image:
-    """A 16-bit image in 8 bits, some rows at a time. Pillow's own conversion would clip all above 255 to white."""
+def _on_white(image: Image.Image) -> Image.Image:
+    """An image with transparent parts as it is seen on a white page, some rows at a time."""
     from PIL import Image
 
-    gray = Image.new("L", image.size)
+    flat = Image.new("L" if image.mode in GRAY_MODES else "RGB", image.size)
     for rows in in_chunks(image.height, 256):
-        band = np.asarray(image.crop((0, rows.start, image.width, rows.stop)))
-        gray.paste(Image.fromarray((band.clip(0, 65535) >> 8).astype(np.uint8)), (0, rows.start))
+        band = image.crop((0, rows.start, image.width, rows.stop)).convert("RGBA")
+        page = Image.new("RGBA", band.size, "white")
+        flat.paste(Image.alpha_composite(page, band).convert(flat.mode), (0, rows.start))
+    return flat
+
+
+def _high_bytes(image: Image.Image) -> Image.Image:
+    """An image of up to 16 bits in 8, some rows at a time. Pillow's own conversion would clip all above 255 to white.
+
+    How many bits it has is seen by its brightest pixel: cameras of 10, 12 or 14 bits write files of 16.
+    """
+    from PIL import Image
+
+    def bands() -> Iterator[tuple[int, NDArray[np.integer]]]:
+        for rows in in_chunks(image.height, 256):
+            yield rows.start, np.asarray(image.crop((0, rows.start, image.width, rows.stop))).clip(0, 65535)
+
+    most = max(int(band.max()) for _, band in bands())
+    bits = next(bits for bits in (8, 10, 12, 14, 16) if most < 1 << bits)
+    gray = Image.new("L", image.size)
+    for start, band in bands():
+        gray.paste(Image.fromarray((band >> (bits - 8)).astype(np.uint8)), (0, start))
     return gray
 
 
@@ -121,6 +143,8 @@ def load_readers() -> None:
 
     Image.preinit()
     Image.init()
+    with suppress(ImportError):  # photographs of telephones, where it is installed
+        import_module("pillow_heif").register_heif_opener()
     _quieten_readers()
 
 

@@ -135,13 +135,13 @@ class ClassTable:
         """Has a class that was found count as none: its images go to what suits them next."""
         id_ = self.find(name)
         if self.rows[id_].step == 0:
-            raise InputError(f"'{name}' came with labels: only classes that were discovered can be rejected")
+            raise InputError(f"'{name}' came with labels: only discovered classes can be rejected; give one of those")
         return self._with(Edit("reject", id_))
 
     def undo(self) -> ClassTable:
         """Without the last decision."""
         if not self.edits:
-            raise InputError("nothing was renamed, merged or rejected in this model: there is nothing to undo")
+            raise InputError("nothing was renamed, merged or rejected: there is nothing to undo; check the model")
         return replace(self, edits=self.edits[:-1])
 
     def _with(self, edit: Edit) -> ClassTable:

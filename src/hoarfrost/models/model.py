@@ -15,13 +15,12 @@ import hoarfrost
 from hoarfrost import plugins, store
 from hoarfrost.config import DECIDED, Config
 from hoarfrost.errors import InputError, Missing, out_of_memory, require
-from hoarfrost.forms import MODEL
 from hoarfrost.models.backbones import OBJECT, Backbone, build_backbone, name_of
 from hoarfrost.models.classes import ClassTable
+from hoarfrost.models.description import class_table, read_description
 from hoarfrost.models.network import Network, grow
 from hoarfrost.models.readout import Calibration, Known, Readout
 from hoarfrost.models.statistics import ClassStatistics
-from hoarfrost.reading import misfit
 from hoarfrost.settings import from_json, to_json
 
 FILES = frozenset(
@@ -29,15 +28,6 @@ FILES = frozenset(
     | {"checkpoint.safetensors"}
 )
 """what a model folder may hold; a checkpoint was left there by earlier versions that were killed"""
-
-
-def class_table(content: Mapping[str, Any]) -> ClassTable:
-    """Of the content of ``model.json``; an earlier version had names alone."""
-    if "classes" in content:
-        table = ClassTable.from_json(content["classes"])
-        require(list(table.names) == content["class_names"], "class_names do not fit its table of classes")
-        return table
-    return ClassTable.of_steps(content["class_names"], [content["heads"]["known"], *content["heads"]["novel"]])
 
 
 @dataclass(frozen=True)
@@ -106,15 +96,7 @@ class Model:
 
         A model whose backbone has a name needs none.
         """
-        store.recover_folder(folder)
-        if not folder.exists():
-            raise InputError(f"there is no model folder {folder}: check the path")
-        if not (folder / "model.json").exists() and (folder / "model" / "model.json").exists():
-            raise InputError(f"{folder} is a run folder, no model folder: give its model, {folder / 'model'}")
-        content = store.read_json(folder / "model.json", "model folder")
-        store.check_format(content, folder)
-        if problem := misfit(content, MODEL):
-            raise store.damaged(folder / "model.json", problem)
+        content = read_description(folder)
         if backbone is None and content["backbone"].startswith(OBJECT):
             kind, how = content["backbone"].removeprefix(OBJECT), "Learner.load(folder, backbone=...)"
             raise InputError(f"the backbone of {folder} is an object of {kind}: give one, as in {how}")

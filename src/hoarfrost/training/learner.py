@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from hoarfrost.config import DECIDED, Config, Method
 from hoarfrost.data.arrays import as_images, encode_labels
 from hoarfrost.data.cache import AUTO, ImageStorage
-from hoarfrost.data.datasets import read_images
+from hoarfrost.data.datasets import are_paths, read_images
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import Samples
 from hoarfrost.errors import InputError, unknown
@@ -28,15 +29,17 @@ from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import seeded
 from hoarfrost.settings import override
+from hoarfrost.training.held_out import held_out_accuracy
 from hoarfrost.training.inference import Computed, Inference, Outputs, check_scores
 from hoarfrost.training.loop import Checkpoint
 from hoarfrost.training.observers import Observer
+from hoarfrost.training.predictions import Predictions
 from hoarfrost.training.resolve import check_frozen, resolve, storage, suited
 from hoarfrost.training.runtime import Compile, Runtime
 from hoarfrost.training.stages import Learned, Stage
 
-Images = ArrayLike | ImageSet | str | Path
-"""uint8 arrays (N, H, W) or (N, H, W, C), an ImageSet, a folder of images or an .npz file"""
+Images = ArrayLike | ImageSet | str | Path | Sequence[str | Path]
+"""uint8 arrays (N, H, W) or (N, H, W, C), an ImageSet, a folder of images or an .npz file, or a list of paths"""
 
 
 class Learner:
@@ -116,6 +119,15 @@ class Learner:
         """how the last stage was computed: batch size, steps of the optimiser, precision, versions"""
         self.assigned: NDArray[np.int64] | None = None
         """(N,) after a discovery: the class that each of its images was given to, old or new, or -1 for none"""
+
+    def __repr__(self) -> str:
+        name, backbone = self.config.method.name, self.config.backbone
+        if self._model is None:
+            return f"Learner({name}, {backbone}: nothing learned yet)"
+        classes, steps = self._model.classes, len(self.novel_per_step)
+        old = sum(classes.rows[k].step == 0 for k in classes.present)
+        new = f", {len(classes.present) - old} discovered in {steps} step{'s' if steps > 1 else ''}" if steps else ""
+        return f"Learner({name}, {backbone}: {old} labelled classes{new})"
 
     @property
     def model(self) -> Model:
@@ -217,7 +229,7 @@ class Learner:
         labelled = self._labelled(images, labels)
         config = resolve(self._asked, labelled, self.runtime.device, self._given)
         assert config.image_size is not None
-        if isinstance(images, str | Path) and not config.fixed:
+        if not config.fixed and (isinstance(images, str | Path) or are_paths(images)):
             labelled = AUTO.to_channels_last(labelled)
         labelled = labelled.fitted(config.image_size, len(config.mean or ()))
         assert labelled.labels is not None
@@ -333,26 +345,59 @@ class Learner:
         prepared = self.prepare(images)
         return self._inference.computed_once(prepared, readout.network) if self.config.fixed else prepared
 
+    def predictions(self, images: Images, *, threshold: float | None = None, keep: ImageStorage = AUTO) -> Predictions:
+        """What is predicted of each image, with the paths of those in files; broken ones are left out and named.
+
+        An image whose best class is less probable than ``threshold`` is unsure. ``keep`` is as for ``prepare``.
+        """
+        prepared = self.prepare(images, keep)
+        paths, root = prepared.paths, Path()
+        if isinstance(images, str | Path) and Path(images).is_dir():
+            root = Path(images)
+        return Predictions(
+            self.predict_proba(prepared),
+            self.class_names,
+            self.labelled_classes,
+            None if paths is None else [str(root / path) for path in paths],
+            threshold,
+        )
+
     def predict_proba(self, images: Images) -> NDArray[np.float64]:
         """Class probabilities ``(N, C)``; columns follow the class ids."""
-        logits = self.outputs(images).scores.astype(np.float64)
+        logits = self.outputs(self._every(images)).scores.astype(np.float64)
         exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
         probabilities: NDArray[np.float64] = exponentials / exponentials.sum(axis=1, keepdims=True)
         return probabilities
 
     def predict(self, images: Images) -> NDArray[np.int64]:
         """Class ids ``(N,)``: old classes in the sorted order of their names, then discovered ones."""
-        return self.outputs(images).predicted
+        return self.outputs(self._every(images)).predicted
+
+    def _every(self, images: Images) -> Images:
+        """The images; of a list of files each one, so that what is predicted stands in its place."""
+        if not are_paths(images):
+            return images
+        prepared = self.prepare(images)
+        check_every(images, prepared)
+        return prepared
+
+    def held_out_accuracy(self, labelled: ImageSet) -> float | None:
+        """Percentage of the labelled images of stage one that are right when others are learned from, 0 to 100.
+
+        Each fifth of a class is scored by class statistics of the other four; None where the backbone has learned from
+        all of the images, or something else than class statistics decides.
+        """
+        return held_out_accuracy(self._inference, self.network, self.prepare(labelled)) if self.config.fixed else None
 
     def prepare(self, images: Images, keep: ImageStorage = AUTO) -> ImageSet:
         """The images in the size and the channels that this model works on; ``keep`` says where those of files are."""
         size = self.config.image_size
         if size is None:
             raise InputError("this learner has not learned anything yet: call fit first")
-        if isinstance(images, str | Path):
+        if isinstance(images, str | Path) or are_paths(images):
             keep = replace(keep, photographs=size) if self.config.fixed else keep
-            return read_images(Path(images), labelled=False, size=size, channels=self.channels, keep=keep)
-        given = images if isinstance(images, ImageSet) else ImageSet(as_images(images))
+            return read_images(images, labelled=False, size=size, channels=self.channels, keep=keep)
+        given = images if isinstance(images, ImageSet) else ImageSet(as_images(cast(ArrayLike, images)))
         return given.fitted(size, self.channels)
 
     def keep_features(self, folder: str | Path) -> None:
@@ -388,12 +433,14 @@ class Learner:
 
     def _labelled(self, images: Images, labels: ArrayLike | None) -> ImageSet:
         """The images with their labels."""
-        if isinstance(images, str | Path):
+        if isinstance(images, str | Path) or are_paths(images):
             asked = suited(self._asked, self._given)
             keep = storage(asked, AUTO, self._given)
-            labelled = read_images(Path(images), labelled=True, size=asked.image_size, keep=keep)
+            labelled = read_images(images, labelled=not are_paths(images), size=asked.image_size, keep=keep)
+            if are_paths(images):
+                check_every(images, labelled)
         else:
-            labelled = images if isinstance(images, ImageSet) else ImageSet(as_images(images))
+            labelled = images if isinstance(images, ImageSet) else ImageSet(as_images(cast(ArrayLike, images)))
         if labels is not None:
             ids, names = encode_labels(labels, len(labelled))
             labelled = replace(labelled, labels=ids, class_names=names)
@@ -402,6 +449,14 @@ class Learner:
         if labelled.labels is None:
             raise InputError("fit needs labels: give them as the second argument, or a folder of class folders")
         return labelled
+
+
+def check_every(paths: Sequence[str | Path], images: ImageSet) -> None:
+    """Refuses images that are not those of all the paths, in their order."""
+    assert images.paths is not None
+    for path, found in zip_longest((str(Path(path)) for path in paths), images.paths):
+        if path != found:
+            raise InputError(f"{path} is no image that can be read: leave it out (predictions leaves such out itself)")
 
 
 def check_novel(novel: int, images: int | None = None) -> int:

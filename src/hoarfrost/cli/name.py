@@ -1,0 +1,47 @@
+"""``hoarfrost name``: names for the classes of a saved model."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from hoarfrost.cli import options
+from hoarfrost.printing import printable
+
+if TYPE_CHECKING:
+    from hoarfrost.models.classes import ClassTable
+
+SUMMARY = "give classes of a model the names that you know them by"
+DESCRIPTION = (
+    "Give classes of MODEL other names, in place. Predictions have the new names from then on, and so have models that "
+    "later discoveries make of it. 'hoarfrost undo' takes the last one back."
+)
+EXAMPLE = "example: hoarfrost name model2 new-1=hibiscus new-2='garden rose'"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``name``."""
+    parser.add_argument("model", metavar="MODEL", help="the model folder to change")
+    parser.add_argument("names", metavar="CLASS=NAME", nargs="+", help="what a class is called now, and from now on")
+    options.add_json(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Renames all of them or none."""
+    from hoarfrost.errors import require
+
+    for text in args.names:
+        require("=" in text[1:], f"'{text}' is not of the form CLASS=NAME: give it as in new-1=hibiscus")
+    said = []
+
+    def decide(table: ClassTable) -> ClassTable:
+        for text in args.names:
+            # A class may have an equals sign in its name.
+            pairs = [(text[:place], text[place + 1 :]) for place in range(1, len(text)) if text[place] == "="]
+            here = {table.own_names[class_id] for class_id in table.present}
+            before, after = next((pair for pair in pairs if pair[0] in here), pairs[0])
+            table = table.rename(before, after)
+            said.append(f"{printable(before)} is now called {printable(after)}")
+        return table
+
+    return options.change_classes(args, decide, said)

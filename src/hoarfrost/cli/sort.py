@@ -1,0 +1,167 @@
+"""``hoarfrost sort``: image files into a folder for each class."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hoarfrost.cli import options
+from hoarfrost.errors import InputError
+from hoarfrost.printing import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SUMMARY = "put the images of a folder into a folder for each class"
+DESCRIPTION = (
+    "Copy every image below DIR into a folder of --into that is named like its class, and those that MODEL is not sure "
+    "of into its folder unsure. DIR stays as it is; nothing is ever overwritten."
+)
+EXAMPLE = "example: hoarfrost sort model2 photos/today --into photos/sorted"
+
+NOTE = ".sorted"
+"""a hidden folder that tells what was sorted by; readers of images do not look into it"""
+
+LONGEST = 100
+"""bytes of a folder's name; file systems take 255"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``sort``."""
+    parser.add_argument("model", metavar="MODEL", help="a model folder")
+    parser.add_argument("images", metavar="DIR", help="a folder of images")
+    parser.add_argument(
+        "--into", required=True, type=options.place, metavar="DIR2", help="the folder to fill; it must be new or empty"
+    )
+    parser.add_argument("--link", action="store_true", help="make symbolic links to the images, no copies")
+    options.add_threshold(parser, 0.5)
+    options.add_reading(parser)
+    options.add_running(parser, resume=False)
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with what is in --into, with images that have come since too"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Predicts, and copies what is not there yet."""
+    import os
+    from collections import Counter
+
+    from hoarfrost import store
+    from hoarfrost.training.learner import Learner
+    from hoarfrost.training.predictions import UNSURE
+    from hoarfrost.training.work import digest
+
+    images, into = Path(args.images), args.into
+    _check(images, into)
+    learner = Learner.load(args.model, args.device)
+    content = {
+        "format": store.FORMAT,
+        "kind": "sort",
+        "weights": digest(Path(args.model) / "weights.safetensors"),
+        "classes": list(learner.class_names),
+        "images": str(images.absolute()),
+        "--threshold": args.threshold,
+        "--link": args.link,
+    }
+    _begin(into, content, resume=args.resume, make=False)  # refused before the work is done
+    found = learner.predictions(images, threshold=args.threshold, keep=options.keeping(args))
+    assert found.paths is not None
+    folders = folder_names([UNSURE, *learner.class_names])
+    if learner.runtime.processes.is_first:
+        with store.at_work(into / NOTE, lambda: _begin(into, content, resume=args.resume, make=True)):
+            for path, class_id in zip(found.paths, found.ids.tolist(), strict=True):
+                _put(Path(path), into / folders[class_id + 1] / os.path.relpath(path, images), link=args.link)
+    counts = Counter(found.ids.tolist())
+    ids = [*learner.model.classes.present, *([-1] if counts[-1] else [])]
+    named = {UNSURE if k < 0 else learner.class_names[k]: (folders[k + 1], counts[k]) for k in ids}
+    lines = [f"{printable(str(into))}: {len(found)} images {'linked' if args.link else 'copied'}"]
+    for name, (folder, count) in named.items():
+        other = "" if folder == name else f"  in the folder {folder}"
+        lines.append(f"  {printable(name)}  {count} images{other}")
+    summary = {
+        "into": str(into),
+        "images": len(found),
+        "sorted": {name: {"folder": folder, "images": count} for name, (folder, count) in named.items()},
+    }
+    return options.answer(args, summary, "\n".join(lines))
+
+
+def folder_names(names: Sequence[str]) -> list[str]:
+    """Names of folders for classes of any name, each another one, on any file system.
+
+    >>> folder_names(["unsure", "Rose", "rose", "../a/b", "", "unsure", ".hidden", "con "])
+    ['unsure', 'Rose', 'rose-2', '_a_b', '_', 'unsure-2', 'hidden', 'con']
+    """
+    import re
+    import unicodedata
+
+    from hoarfrost.printing import STEERING
+
+    made, taken = [], set[str]()
+    for name in names:
+        plain = STEERING.sub("_", re.sub(r'[/\\:*?"<>|]', "_", name)).strip(" .")
+        plain = plain.encode()[:LONGEST].decode(errors="ignore").strip(" .") or "_"
+        folder, number = plain, 1
+        while (key := unicodedata.normalize("NFKC", folder).casefold()) in taken:
+            number += 1
+            folder = f"{plain}-{number}"
+        taken.add(key)
+        made.append(folder)
+    return made
+
+
+def _check(images: Path, into: Path) -> None:
+    """Refuses places that images cannot be sorted from or into."""
+    from hoarfrost import store
+
+    if not images.is_dir():
+        raise InputError(f"{images} is no folder: give a folder of image files")
+    store.check_place(into, "--into")
+    if into.exists() and not into.is_dir():
+        raise InputError(f"{into} is a file: choose another --into")
+    if images.resolve() in (into.resolve(), *into.resolve().parents):
+        raise InputError(f"{into} is inside of {images}, whose images are sorted: choose another --into")
+
+
+def _begin(into: Path, content: dict[str, object], *, resume: bool, make: bool) -> bool:
+    """Whether the note was made now. Refuses whatever else is there."""
+    from hoarfrost import store
+
+    note = into / NOTE / "config.json"
+    if note.is_file():
+        if not resume:
+            raise InputError(f"{into} holds sorted images already: --resume goes on with it, or choose another --into")
+        before = store.read_json(note, "folder of sorted images")
+        store.check_format(before, into)
+        if changed := [key for key, value in content.items() if before.get(key) != value]:
+            raise InputError(f"{into} was sorted with other {' and '.join(changed)}: choose another --into")
+        return False
+    if into.exists() and store.strangers(into, {NOTE}):
+        raise InputError(f"{into} already holds something else: choose another --into")
+    if make:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        store.write_json(note, content)
+    return make
+
+
+def _put(image: Path, target: Path, *, link: bool) -> None:
+    """A copy of an image, or a link to it; what has the name of the target already stays as it is."""
+    import filecmp
+    import shutil
+
+    from hoarfrost import store
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    stem, number = target.stem, 1
+    while target.exists() or target.is_symlink():
+        if target.is_file() and filecmp.cmp(image, target, shallow=False):
+            return
+        number += 1
+        target = target.with_name(f"{stem}-{number}{target.suffix}")
+    if link:
+        target.symlink_to(image.absolute())
+        return
+    with store.replaced_file(target) as part:
+        shutil.copy2(image, part)

@@ -1,0 +1,51 @@
+"""``model.json`` of a model folder: read and checked, and its table of classes changed in place; without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hoarfrost import store
+from hoarfrost.errors import InputError, require
+from hoarfrost.forms import MODEL
+from hoarfrost.models.classes import ClassTable
+from hoarfrost.reading import misfit
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """The content of a model folder's ``model.json``."""
+    store.recover_folder(folder)
+    if not folder.exists():
+        raise InputError(f"there is no model folder {folder}: check the path")
+    if not (folder / "model.json").exists() and (folder / "model" / "model.json").exists():
+        raise InputError(f"{folder} is a run folder, no model folder: give its model, {folder / 'model'}")
+    content: dict[str, Any] = store.read_json(folder / "model.json", "model folder")
+    store.check_format(content, folder)
+    if problem := misfit(content, MODEL):
+        raise store.damaged(folder / "model.json", problem)
+    return content
+
+
+def class_table(content: Mapping[str, Any]) -> ClassTable:
+    """Of the content of ``model.json``; an earlier version had names alone."""
+    if "classes" in content:
+        table = ClassTable.from_json(content["classes"])
+        require(list(table.names) == content["class_names"], "class_names do not fit its table of classes")
+        return table
+    return ClassTable.of_steps(content["class_names"], [content["heads"]["known"], *content["heads"]["novel"]])
+
+
+def change_classes(folder: Path, decide: Callable[[ClassTable], ClassTable]) -> ClassTable:
+    """Writes what people decide of the classes into a saved model, and nothing else there: all of it, or nothing."""
+    read_description(folder)  # a place that holds no model is refused before anything waits for it
+    with store.alone(folder):
+        content = read_description(folder)
+        try:
+            before = class_table(content)
+        except (InputError, IndexError, KeyError, TypeError) as error:
+            raise store.damaged(folder / "model.json", str(error)) from None
+        table = decide(before)
+        content |= {"class_names": list(table.names), "classes": table.to_json()}
+        store.write_json(folder / "model.json", content)
+    return table

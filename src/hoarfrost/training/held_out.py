@@ -1,0 +1,49 @@
+"""How many images a model will get right that it has not learned from, where its backbone has learned from none."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hoarfrost.data.images import ImageSet
+from hoarfrost.models.network import Network
+from hoarfrost.models.readout import Known
+from hoarfrost.training.inference import Inference
+
+FOLDS = 5
+
+
+def held_out_accuracy(inference: Inference, network: Network, labelled: ImageSet) -> float | None:
+    """In percent: each part of the images is scored by class statistics of the other parts.
+
+    Features are computed once. Classes of one image are left out; None where statistics do not decide by themselves.
+    """
+    kind = network.design.readout
+    assert labelled.labels is not None
+    labels, counts = labelled.labels, np.bincount(labelled.labels)
+    if not kind.by_likelihood or not (counts > 1).any():
+        return None
+    samples, fold = inference.computed_once(labelled, network), folds(labels)
+    fold[counts[labels] < 2] = FOLDS  # never scored
+    right = 0
+    for number in range(FOLDS):
+        scored, others = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
+        if len(scored):
+            statistics = inference.statistics(samples.take(others), network, labels[others], len(counts))
+            outputs = inference.outputs(samples.take(scored), kind.read(network, Known(statistics)))
+            right += int(np.count_nonzero(outputs.predicted == labels[scored]))
+    return 100 * right / int(np.count_nonzero(fold < FOLDS))
+
+
+def folds(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``(N,)``: the part that each image is in. Neighbours in a class, which may be of one scene, stay together.
+
+    >>> folds(np.array([7, 7, 7, 7, 7, 7, 3, 3])).tolist()
+    [0, 0, 1, 2, 3, 4, 0, 2]
+    """
+    order = np.argsort(labels, kind="stable")
+    ordered = labels[order]
+    start, count = np.searchsorted(ordered, ordered), np.bincount(labels)[ordered]
+    parts = np.empty_like(labels)
+    parts[order] = (np.arange(len(labels)) - start) * FOLDS // count
+    return parts

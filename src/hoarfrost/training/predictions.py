@@ -1,0 +1,85 @@
+"""Predictions as a table: of each image its path, its class, and how probable that is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+UNSURE = "unsure"
+"""in the place of a class that is not probable enough"""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a model says of N images, a row each.
+
+    probabilities: (N, C), columns by class id.
+    paths: where each image is; None for arrays.
+    threshold: an image whose best class is less probable than that is unsure.
+
+    >>> found = Predictions(np.array([[0.9, 0.1], [0.4, 0.6]]), ("ant", "new-1"), 1, ["a.png", "b.png"], threshold=0.7)
+    >>> found.names, found.ids.tolist(), found.confidence.tolist()
+    (('ant', 'unsure'), [0, -1], [0.9, 0.6])
+    >>> found
+    Predictions(2 images: 1 ant, 1 unsure)
+    """
+
+    probabilities: NDArray[np.float64]
+    class_names: tuple[str, ...]
+    labelled_classes: int
+    paths: Sequence[str] | None = None
+    threshold: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.probabilities)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {name}" for name, count in Counter(self.names).most_common())
+        return f"Predictions({len(self)} images: {counts})"
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        """(N,): the probability of the best class."""
+        best: NDArray[np.float64] = self.probabilities.max(axis=1)
+        return best
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """(N,): class ids, -1 for unsure."""
+        unsure = self.confidence < (self.threshold or 0.0)
+        return np.where(unsure, -1, self.probabilities.argmax(axis=1))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the classes, N."""
+        return tuple(self._name(class_id) for class_id in self.ids.tolist())
+
+    def _name(self, class_id: int) -> str:
+        return UNSURE if class_id < 0 else self.class_names[class_id]
+
+    def _kind(self, class_id: int) -> str:
+        return UNSURE if class_id < 0 else "old" if class_id < self.labelled_classes else "new"
+
+    def rows(self, top: int = 0) -> list[dict[str, Any]]:
+        """A dictionary an image: path, class, probability and kind, and so many most probable classes as ``top``."""
+        ranked = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :top].tolist()
+        rows = []
+        for index, (class_id, best) in enumerate(zip(self.ids.tolist(), self.confidence.tolist(), strict=True)):
+            row = {
+                "path": str(index) if self.paths is None else self.paths[index],
+                "class": self._name(class_id),
+                "probability": round(best, 6),
+                "kind": self._kind(class_id),
+            }
+            if top:
+                given = self.probabilities[index]
+                row["top"] = [
+                    {"class": self.class_names[k], "probability": round(float(given[k]), 6)} for k in ranked[index]
+                ]
+            rows.append(row)
+        return rows

@@ -1,0 +1,101 @@
+"""What people make of discovered classes, in a saved model."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .place import DISCOVER, PREDICT, Place, Words, contents, named
+
+
+def classes() -> list[str]:
+    names: list[str] = json.loads(Path("model2/model.json").read_text())["class_names"]
+    return names
+
+
+def predicted(place: Place) -> list[str]:
+    return [row["class"] for row in csv.DictReader(io.StringIO(place.well(*PREDICT).out))]
+
+
+def test_a_name_is_in_predictions_and_stays_in_later_discoveries(place: Place) -> None:
+    before, others = predicted(place), contents(Path("model2"))
+    answer = place.well("name", "model2", "new-1=hibiscus", "new-2=a=b")
+    assert answer.out.splitlines() == ["new-1 is now called hibiscus", "new-2 is now called a=b"]
+    renamed = {"new-1": "hibiscus", "new-2": "a=b"}
+    assert predicted(place) == [renamed.get(name, name) for name in before]
+    after = contents(Path("model2"))
+    assert {name for name in after if after[name] != others[name]} == {"model.json"}, "all else stays, as the report"
+    place.well("discover", "model2", *DISCOVER[2:])
+    assert json.loads(Path("made/model.json").read_text())["class_names"][3:] == ["hibiscus", "a=b", "new-3", "new-4"]
+    assert json.loads(place.well("name", "model2", "a=b=c", "--json").out)["classes"][3:] == ["hibiscus", "c"]
+
+
+def test_merge_reject_and_undo(place: Place) -> None:
+    found = classes()
+    assert place.well("merge", "model2", "new-2", "new-1").out == "new-2 is now part of new-1\n"
+    assert classes() == [*found[:3], "new-1", "new-1"]
+    assert "new-2" not in predicted(place)
+    assert place.well("undo", "model2").out == "new-2 is a class again\n"
+    assert place.well("reject", "model2", "new-1").out.startswith("new-1 is no class any more")
+    assert "new-1" not in predicted(place)
+    place.well("name", "model2", "new-2=seven")
+    assert place.well("undo", "model2").out == "seven is called new-2 again\n"
+    assert place.well("undo", "model2").out == "new-1 is a class again\n"
+    assert classes() == found
+    merged = place.well("merge", "model2", "new-1", "new-2", found[0], "--json")
+    assert json.loads(merged.out) == {"model": "model2", "classes": found[:3]}
+
+
+REFUSED: list[tuple[Words, Words]] = [
+    (("name", "model2", "nwe-1=rose"), ("'nwe-1'", "did you mean 'new-1'?")),
+    (("name", "model2", "new-1=rose", "new-9=tulip"), ("'new-9'", "did you mean 'new-")),
+    (("name", "model2", "new-1"), ("'new-1'", "CLASS=NAME")),
+    (("name", "model2", "=rose"), ("'=rose'", "CLASS=NAME")),
+    (("name", "model2", "new-1="), ("no name",)),
+    (("name", "model2", "new-1=0"), ("'0'", "already", "merge")),
+    (("name", "model2"), ("CLASS=NAME",)),
+    (("name", "nowhere", "new-1=rose"), ("no model folder nowhere",)),
+    (("name", "run", "new-1=rose"), ("run/model",)),
+    (("merge", "model2", "new-3", "new-1"), ("'new-3'", "did you mean 'new-")),
+    (("merge", "model2", "new-1"), ("INTO",)),
+    (("merge", "model2", "new-1", "new-1"), ("itself",)),
+    (("reject", "model2", "0"), ("'0'", "came with labels")),
+    (("undo", "model2"), ("nothing to undo",)),
+    (("undo", "known"), ("known",)),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), named(REFUSED))
+def test_what_is_refused_changes_nothing(place: Place, arguments: Words, words: Words) -> None:
+    place.refused(*arguments, words=words)
+
+
+def test_a_table_that_is_damaged(place: Place) -> None:
+    path = Path("model2/model.json")
+    content = json.loads(path.read_text())
+    content["classes"]["edits"] = [{"verb": "merge", "id": 99, "into": 0}]
+    path.write_text(json.dumps(content))
+    place.refused("name", "model2", "new-1=rose", words=("model2/model.json", "damaged"))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be killed")
+def test_a_kill_leaves_the_names_before_or_after(place: Place) -> None:
+    """Killed at the moment when the new table takes its place, and just before."""
+    kill = f"os.kill(os.getpid(), {int(signal.SIGKILL)})"
+    for when in (f"lambda *_: {kill}", f"lambda *a: (replace(*a), {kill})"):
+        code = (
+            "import os, pathlib\nfrom hoarfrost.cli import main\nreplace = pathlib.Path.replace\n"
+            f"pathlib.Path.replace = {when}\nmain(['name', 'model2', 'new-1=rose'])"
+        )
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+        assert classes()[3:] in (["new-1", "new-2"], ["rose", "new-2"])
+    assert classes()[3:] == ["rose", "new-2"]
+    place.well("undo", "model2")

@@ -1,0 +1,148 @@
+"""Images into a folder for each class: each once, nothing overwritten, nothing outside."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hoarfrost import Learner
+from hoarfrost.cli.sort import folder_names
+
+from .place import Place, Words, contents, cut, named
+
+SORT = ("sort", "model2", "unsorted", "--into", "made")
+
+
+def files(folder: str) -> dict[str, bytes]:
+    """Those that people see."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in Path(folder).rglob("*")
+        if path.is_file() and ".sorted" not in path.parts
+    }
+
+
+def expected(threshold: float = 0.5) -> dict[str, bytes]:
+    found = Learner.load("model2", "cpu").predictions("unsorted", threshold=threshold)
+    assert found.paths is not None
+    return {
+        f"{name}/{Path(path).relative_to('unsorted')}": Path(path).read_bytes()
+        for path, name in zip(found.paths, found.names, strict=True)
+    }
+
+
+def test_every_image_is_in_the_folder_of_its_class(place: Place) -> None:
+    Path("unsorted/deep/er").mkdir(parents=True)
+    shutil.copy("unsorted/3-0.png", "unsorted/deep/er/3-0.png")
+    cut(Path("unsorted/4-0.png"))
+    before = contents(Path("unsorted"))
+    threshold = Learner.load("model2", "cpu").predictions(["unsorted/3-0.png"]).confidence[0]
+    answer = place.well(*SORT, "--threshold", str(threshold))
+    assert "4-0.png" in answer.err
+    sorted_ = files("made")
+    assert "unsure" in {Path(path).parts[0] for path in sorted_}
+    with pytest.warns(UserWarning, match=r"4-0\.png"):
+        assert sorted_ == expected(float(threshold))
+    assert sum(path.endswith("3-0.png") for path in sorted_) == 2
+    assert contents(Path("unsorted")) == before
+    lines = answer.out.splitlines()
+    assert lines[0] == "made: 16 images copied"
+    assert sum(int(line.split()[-2]) for line in lines[1:]) == 16
+    place.well("evaluate", "model2", "made")  # it is a folder of class folders
+
+
+def test_links(place: Place) -> None:
+    content = json.loads(place.well(*SORT, "--link", "--threshold", "0", "--json").out)
+    assert (content["into"], content["images"]) == ("made", 16)
+    assert sum(entry["images"] for entry in content["sorted"].values()) == 16
+    links = list(Path("made").rglob("*.png"))
+    assert len(links) == 16
+    assert all(path.is_symlink() and path.resolve().parent == Path("unsorted").resolve() for path in links)
+    place.well("predict", "model2", "made")
+
+
+def test_resume_goes_on_and_takes_what_has_come_since(place: Place) -> None:
+    kill = (
+        "import os, shutil\nfrom hoarfrost.cli import main\ncopy, count = shutil.copy2, [0]\n"
+        "def killed(*paths):\n    count[0] += 1\n    os._exit(9) if count[0] == 6 else copy(*paths)\n"
+        f"shutil.copy2 = killed\nmain({SORT!r})"
+    )
+    assert subprocess.run([sys.executable, "-c", kill], check=False).returncode == 9
+    assert len(files("made")) == 5
+    place.refused(*SORT, words=("made", "--resume"))
+    mine = next(Path("made").rglob("*.png"))
+    place.well(*SORT, "--resume")
+    assert files("made") == expected()
+    shutil.copy("checked/0/0.png", "unsorted/one more.png")
+    mine.write_bytes(b"changed by its owner")
+    whole = expected()
+    place.well(*SORT, "--resume")
+    after = files("made")
+    own = str(mine.relative_to("made"))
+    assert after.pop(own) == b"changed by its owner"
+    assert after.pop(own.replace(".png", "-2.png")) == whole.pop(own)
+    assert after == whole
+    place.refused(*SORT, "--resume", "--threshold", "0.25", words=("made", "other --threshold", "--into"))
+    place.well("name", "model2", "new-1=rose")
+    place.refused(*SORT, "--resume", words=("made", "other classes", "--into"))
+
+
+NAMES = [
+    "../../up",
+    "/etc",
+    "a/b",
+    "A/b",
+    "..",
+    ".",
+    "",
+    "CON:",
+    "n" * 400,
+    "é" * 200,
+    "unsure",
+    "\x1b[2J",
+    "Rose",
+    "rose",
+]
+
+
+def test_class_names_that_are_no_file_names(place: Place) -> None:
+    made = folder_names(["unsure", *NAMES])
+    assert made[0] == "unsure"
+    assert len({name.casefold() for name in made}) == len(made)
+    for name in made:
+        assert name not in ("", ".", "..")
+        assert not name.startswith(".")
+        assert len(name.encode()) <= 110
+        assert not set(name) & set("/\\:\x1b")
+    before = contents(place.folder)
+    place.well("name", "model2", "new-1=../../up", "new-2=unsure", "0=..", "1=x/y")
+    answer = place.well(*SORT, "--threshold", "0")
+    new = {path.split("/")[0] for path in contents(place.folder).keys() - before.keys()}
+    assert new == {"made"}
+    assert {path.name for path in Path("made").iterdir()} <= {".sorted", "_.._up", "unsure-2", "_", "x_y", "2"}
+    assert not any("\\x1b" in line for line in answer.out.splitlines())
+    assert len(files("made")) == 16
+
+
+REFUSED: list[tuple[Words, Words]] = [
+    ((*SORT[:3],), ("--into",)),
+    ((*SORT[:4], "known"), ("known", "something else", "--into")),
+    ((*SORT[:4], "known/0/0.png"), ("known/0/0.png", "file", "--into")),
+    ((*SORT[:4], "known/0/0.png/made"), ("known/0/0.png", "--into")),
+    ((*SORT[:4], "unsorted/made"), ("unsorted/made", "inside", "--into")),
+    ((*SORT[:4], "unsorted"), ("unsorted", "--into")),
+    ((*SORT[:4], ""), ("--into",)),
+    (("sort", "model2", "nowhere", "--into", "made"), ("nowhere", "no folder")),
+    (("sort", "model2", "unsorted/3-0.png", "--into", "made"), ("unsorted/3-0.png", "no folder")),
+    (("sort", "nowhere", "unsorted", "--into", "made"), ("nowhere",)),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), named(REFUSED))
+def test_what_is_refused(place: Place, arguments: Words, words: Words) -> None:
+    place.refused(*arguments, words=words)
