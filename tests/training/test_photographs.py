@@ -26,7 +26,8 @@ from hoarfrost.models.backbones import ALL, build_backbone
 from hoarfrost.models.efficientnet import EfficientNet
 from hoarfrost.models.network import Network
 from hoarfrost.recipes import RECIPES
-from hoarfrost.training.inference import EVALUATION_BATCH, Computed, batch_of
+from hoarfrost.training.features import Computed
+from hoarfrost.training.inference import EVALUATION_BATCH, batch_of
 from hoarfrost.training.resolve import ENOUGH, in_words, resolve, storage
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

@@ -28,7 +28,8 @@ from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import seeded
 from hoarfrost.settings import override
-from hoarfrost.training.inference import Computed, Inference, Outputs, check_scores
+from hoarfrost.training.features import Computed
+from hoarfrost.training.inference import Inference, Outputs, check_scores
 from hoarfrost.training.loop import Checkpoint
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.resolve import check_frozen, resolve, storage, suited

@@ -31,8 +31,9 @@ from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.seeding import derive, seeded
 from hoarfrost.training.averaging import average_of
 from hoarfrost.training.calibration import calibrated
+from hoarfrost.training.features import Computed
 from hoarfrost.training.forecast import warn_of_too_much
-from hoarfrost.training.inference import Computed, Inference
+from hoarfrost.training.inference import Inference
 from hoarfrost.training.loop import Checkpoint, diverged, train
 from hoarfrost.training.objective import (
     Objective,
