@@ -36,6 +36,7 @@ def main(args: argparse.Namespace) -> int:
     import io
 
     from hoarfrost import store
+    from hoarfrost.cli.follow import Following
     from hoarfrost.errors import InputError
     from hoarfrost.training.learner import Learner
 
@@ -46,8 +47,10 @@ def main(args: argparse.Namespace) -> int:
         if not Path(args.out).parent.is_dir():
             raise InputError(f"there is no folder {Path(args.out).parent}: make it, or choose another --out")
     learner = Learner.load(args.model, args.device)
-    images = learner.prepare(Path(args.images), options.keeping(args))
-    probabilities = learner.predict_proba(images)
+    with Following() as progress:
+        learner.follow(progress)
+        images = learner.prepare(Path(args.images), options.keeping(args))
+        probabilities = learner.predict_proba(images)
     rows = []
     for index, class_id in enumerate(probabilities.argmax(axis=1).tolist()):
         path = str(index) if images.paths is None else str(Path(args.images) / images.paths[index])

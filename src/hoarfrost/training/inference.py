@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -13,20 +12,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hoarfrost.config import Config
-from hoarfrost.data.images import ImageSet, OnDisk
+from hoarfrost.data.arrays import Features
+from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk
 from hoarfrost.data.sources import FeatureSet, Normaliser, Samples, plain_batches
 from hoarfrost.errors import InputError
 from hoarfrost.models.network import Network
 from hoarfrost.models.readout import Readout, ReadoutKind
 from hoarfrost.models.statistics import ClassStatistics, Tally
 from hoarfrost.training.features import Computed
+from hoarfrost.training.observers import Observer
 from hoarfrost.training.runtime import Runtime
 
 EVALUATION_BATCH = 512
 """images at once, of at most 64 x 64 pixels"""
 
-PIXELS_AT_ONCE = 1 << 20
-"""of larger images; a CPU is fastest with few"""
+PIXELS_AT_ONCE = {"cpu": 340_000, "cuda": 1 << 20}
+"""of larger images. On a CPU what a network makes of so many is less than 32 MiB at a time, up to which the system's
+memory is used again; above it all is asked for anew, which takes a quarter of the time"""
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,17 @@ class Inference:
     ``computed`` once.
     """
 
-    def __init__(self, config: Config, runtime: Runtime, computed: Computed | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        runtime: Runtime,
+        computed: Computed | None = None,
+        observer: Observer | None = None,
+    ) -> None:
         assert config.mean is not None
         assert config.std is not None
-        self.config, self.runtime, self.computed = config, runtime, computed or Computed()
+        self.config, self.runtime = config, runtime
+        self.computed, self.observer = computed or Computed(), observer or Observer()
         self.normaliser = Normaliser(config.mean, config.std, runtime.device)
 
     @torch.no_grad()
@@ -77,22 +86,26 @@ class Inference:
         if not len(mine):
             yield torch.zeros(0, network.width, device=device)
             return
-        was_training = network.training
+        was_training, seen = network.training, 0
+        tell = self.observer.images_seen if isinstance(images, ImageSet) else Observer().images_seen
         network.eval()
+        tell(0, len(mine))
         try:
             with self.runtime.numerics(search=False):  # the last batch has a size of its own
                 for batch in plain_batches(
                     images.rows(mine),
-                    batch_size=batch_of(images),
+                    batch_size=batch_of(images, device),
                     normaliser=self.normaliser,
                     device=device,
-                    in_place=batch_of(images) < EVALUATION_BATCH,
+                    in_place=batch_of(images, device) < EVALUATION_BATCH,
                 ):
                     with self.runtime.autocast():
                         extracted = network(batch)
                         if network.design.mirror and batch.ndim == 4:
                             extracted = (extracted + network(batch.flip(3))) / 2
                     yield extracted
+                    seen += len(batch)
+                    tell(seen, len(mine))
         finally:
             network.train(was_training)
 
@@ -112,10 +125,17 @@ class Inference:
         """The images' features in their place, for a stage in which those do not change."""
         if isinstance(images, FeatureSet):
             return images
-        stored, compute = images.images, partial(self.features, images, network)
+        stored = images.images
         if self.config.fixed and isinstance(stored, OnDisk):
-            return FeatureSet(self.computed.of(stored, network, compute), images.labels)
-        return FeatureSet(compute(), images.labels)
+            return FeatureSet(self.computed.of(stored, network, self._features_of(network)), images.labels)
+        return FeatureSet(self.features(images, network), images.labels)
+
+    def look(self, files: ImageFiles, network: Network) -> list[int]:
+        """Computes the features of files that nobody has read yet; gives the positions of those that cannot be read."""
+        return self.computed.look(files, network, self._features_of(network))
+
+    def _features_of(self, network: Network) -> Callable[[OnDisk], Features]:
+        return lambda images: self.features(ImageSet(images), network)
 
     @torch.no_grad()
     def novel_logits(self, images: Samples, network: Network) -> Tensor:
@@ -167,10 +187,10 @@ class Inference:
         return rows
 
 
-def batch_of(images: Samples) -> int:
+def batch_of(images: Samples, device: torch.device) -> int:
     """How many images go through a network at once."""
     pixels = math.prod(images.shape[:2]) if isinstance(images, ImageSet) else 0
-    return EVALUATION_BATCH if pixels <= 64 * 64 else max(1, PIXELS_AT_ONCE // pixels)
+    return EVALUATION_BATCH if pixels <= 64 * 64 else max(1, PIXELS_AT_ONCE[device.type] // pixels)
 
 
 def check_scores(scores: NDArray[np.float32], place: str = "") -> None:

@@ -75,7 +75,7 @@ class Stage:
 
     @property
     def _inference(self) -> Inference:
-        return Inference(self.config, self.runtime, self.computed)
+        return Inference(self.config, self.runtime, self.computed, self.observer)
 
     def fit(self, network: Network, labelled: ImageSet) -> Learned:
         """Trains a new network on labelled images of all its classes, and remembers the statistics of each."""
