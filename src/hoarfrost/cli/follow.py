@@ -36,16 +36,18 @@ class Lines(Observer):
 
     def __init__(self, stream: TextIO) -> None:
         self.stream: TextIO | None = stream
-        self.stage = self.epochs = self.first = self.counted = 0
+        self.stage = self.epochs = self.first = self.counted = self.seen = 0
         self.started = self.looked = self.speaks = 0.0
 
     def images_seen(self, done: int, count: int) -> None:
-        """Prints how many, and the time left, where it takes a while."""
+        """Prints how many, and the time left, where it takes a while. The first batch takes longer than the others."""
         now = time.perf_counter()
         if done == 0:
-            self.looked, self.speaks = now, now + SOON
+            self.seen, self.speaks = 0, now + SOON
+        elif self.seen == 0:
+            self.seen, self.looked = done, now
         elif now >= self.speaks:
-            left = (now - self.looked) / done * (count - done)
+            left = (now - self.looked) / (done - self.seen) * (count - done)
             self._say(f"looking at images  {done}/{count}  {left:.0f} s left")
             self.speaks = now + OFTEN
 
