@@ -52,8 +52,8 @@ TERMS, DESIGN = "method.terms", "method.design"
 NO_TERMS = {f"{TERMS}.{kind}.weight": 0 for kind in ("self-labelling", "over-clustering", "feature-distillation")}
 
 FROST = "FRoST after the same stage one"
-CURVE = """Where a method draws the line between old and new is one thing, how well it tells them apart another. The line
-moves when a number is added to the scores of all new classes:
+CURVE = """Where a method draws the line between old and new is one thing, how well it tells them apart another. The
+line moves when a number is added to the scores of all new classes:
 
 ![Old against New on CIFAR-10, of hoarfrost and of FRoST after the same stage one](figures/trade-off-cifar10.png)"""
 

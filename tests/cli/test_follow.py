@@ -57,6 +57,35 @@ def test_the_first_epoch_does_not_count_for_the_time_left(done: int, clock: list
     assert [line.split("0.250  ")[1] for line in said[2:]] == ["3 s left", "4 s left", "2 s left", "0 s left"]
 
 
+def test_images_that_are_looked_at_are_told_of_where_it_takes_a_while(clock: list[float]) -> None:
+    stream = io.StringIO()
+    lines = Lines(stream)
+    for seconds, done in ((0.0, 0), (1.9, 4), (0.5, 8), (4.5, 44), (4.5, 80), (1.5, 92)):
+        clock[0] += seconds
+        lines.images_seen(done, 100)
+    assert stream.getvalue().splitlines() == [
+        "looking at images  8/100  12 s left",
+        "looking at images  92/100  1 s left",
+    ]
+    lines.images_seen(0, 4)
+    lines.images_seen(4, 4)
+    assert stream.getvalue().count("\n") == 2, "what is quick is not worth a line"
+
+
+def test_a_bar_of_images_comes_where_it_takes_a_while_and_goes(clock: list[float]) -> None:
+    bars = Bars()
+    told = Observers([bars])
+    told.images_seen(0, 100)
+    told.images_seen(4, 100)
+    assert bars.progress.tasks == []
+    clock[0] += 3
+    told.images_seen(8, 100)
+    (task,) = bars.progress.tasks
+    assert (task.completed, task.fields["epoch"]) == (8, "8/100")
+    told.images_seen(100, 100)
+    assert bars.progress.tasks == []
+
+
 def test_one_epoch_has_nothing_left(clock: list[float], network: Network) -> None:
     stream = io.StringIO()
     lines = Lines(stream)

@@ -282,9 +282,17 @@ class TestBadFiles:
         save(tmp_path / "1.png")
         save(tmp_path / "2.png", picture(width=40, height=40))
         save(tmp_path / "3.png", picture(width=90, height=90))
-        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)  # a warning above it, an error above twice as many
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)  # to be put back
+        monkeypatch.setattr(images_module, "MOST_PIXELS", 1000)  # Pillow warns above it, and refuses twice as many
         with pytest.warns(SkippedFiles, match=r"\(2\.png, 3\.png\)"):
             assert len(read_folder(tmp_path, labelled=False)) == 1
+
+    def test_large_photographs_are_no_bombs(self, tmp_path: Path) -> None:
+        """Neither refused nor warned of: a warning is an error here."""
+        save(tmp_path / "1.png")
+        Image.new("L", (13_000, 11_000), 9).save(tmp_path / "2.jpg")
+        images = read_folder(tmp_path, labelled=False, size=24)
+        assert (images.pixels([1]) == 9).all()
 
     def test_float_pixels_are_skipped(self, tmp_path: Path) -> None:
         save(tmp_path / "1.png")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import subprocess
 import sys
@@ -18,15 +17,18 @@ from torch import Tensor
 
 from hoarfrost import Learner
 from hoarfrost.config import STAYS, TUNED, Config
+from hoarfrost.data import images as images_module
 from hoarfrost.data.augment import Affine, Augment, Crop
 from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import read_images
-from hoarfrost.data.images import ImageFiles, ImageSet
+from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk
+from hoarfrost.errors import InputError, SkippedFiles
 from hoarfrost.models.backbones import ALL, build_backbone
 from hoarfrost.models.efficientnet import EfficientNet
 from hoarfrost.models.network import Network
 from hoarfrost.recipes import RECIPES
-from hoarfrost.training.inference import EVALUATION_BATCH, Computed, batch_of
+from hoarfrost.training.features import Computed
+from hoarfrost.training.inference import EVALUATION_BATCH, batch_of
 from hoarfrost.training.resolve import ENOUGH, in_words, resolve, storage
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -47,9 +49,11 @@ class TestChoice:
     @pytest.mark.parametrize(
         ("given", "device", "backbone", "size"),
         [
-            (images(96), CPU, "efficientnet-lite0", 224),
-            (images(96), GPU, "efficientnet-lite0", 224),
-            (images(500), CPU, "efficientnet-lite0", 224),
+            (images(96), CPU, "efficientnet-lite0", 288),
+            (images(96), GPU, "efficientnet-lite0", 288),
+            (images(96, each=ENOUGH), CPU, "efficientnet-lite0", 288),
+            (images(96, each=ENOUGH), GPU, "efficientnet-lite0", 224),
+            (images(500), CPU, "efficientnet-lite0", 288),
             (images(95), CPU, "small", 64),
             (images(95), GPU, "resnet18", 64),
             (images(500, channels=1), CPU, "small", 64),
@@ -62,6 +66,8 @@ class TestChoice:
         assert (config.backbone, config.image_size) == (backbone, size)
         assert config.undecided == ()
         if backbone == "efficientnet-lite0":
+            named = decided(given, device, {"backbone": backbone})
+            assert named == replace(config, undecided=named.undecided)
             assert config.mean == (0.498,) * 3
         else:
             usual = Learner("frost").config
@@ -76,7 +82,7 @@ class TestChoice:
             assert (config.fit_frozen, config.method.frozen) == ((ALL,), (ALL,))
             assert (config.fit_augment, config.discover_augment) == (Augment(), Augment())
             assert config.fit == usual.fit
-            assert "left as it is, so that features are computed once; images of 224 x 224" in in_words(config)
+            assert "left as it is, so that features are computed once; images of 288 x 288" in in_words(config)
         tuned = decided(images(96, each=ENOUGH), GPU)
         assert not tuned.fixed
         assert (tuned.fit_frozen, tuned.method, tuned.fit_augment) == ((), usual.method, usual.fit_augment)
@@ -102,7 +108,11 @@ class TestChoice:
         assert (other.backbone, other.image_size, other.fixed) == ("small", 64, False)
         little = decided(images(500), CPU, {"image_size": 64})
         assert (little.backbone, little.image_size) == ("small", 64)
-        assert decided(images(500), CPU, {"image_size": 224}).backbone == "efficientnet-lite0"
+        for size in (224, 288):
+            chosen = decided(images(500), CPU, {"image_size": size})
+            assert (chosen.backbone, chosen.image_size, chosen.fixed) == ("efficientnet-lite0", size, True)
+        with pytest.raises(InputError, match="takes images of 224 x 224 or 288 x 288 pixels, not of 64"):
+            decided(images(500), CPU, {"image_size": 64, "backbone": "efficientnet-lite0"})
 
     def test_only_where_the_images_choose_the_backbone_is_anything_undecided(self) -> None:
         for name, recipe in RECIPES.items():
@@ -132,7 +142,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     forward = EfficientNet.forward
 
     def counted(self: EfficientNet, given: Tensor) -> Tensor:
-        assert given.shape[1:] == (3, 224, 224)
+        assert given.shape[1:] in ((3, 224, 224), (3, 288, 288))
         counts.append(len(given))
         return forward(self, given)
 
@@ -144,10 +154,10 @@ class TestReading:
     def test_photographs_stay_on_disk_and_others_do_not(self, tmp_path: Path) -> None:
         folder, asked = photographs(tmp_path / "photos", 2, 2), Learner().config
         keep = storage(asked, AUTO)
-        assert keep.photographs == 224
+        assert keep.photographs == 288
         read = read_images(folder, labelled=True, keep=keep)
         assert isinstance(read.images, ImageFiles)
-        assert read.images.shape == (4, 224, 224, 3)
+        assert read.images.shape == (4, 288, 288, 3)
         assert read_images(folder, labelled=True).shape == (64, 64, 3), "as for any other backbone"
         in_memory = read_images(folder, labelled=True, keep=replace(keep, on_disk=False))
         np.testing.assert_array_equal(in_memory.images, read.pixels(slice(None)))
@@ -160,7 +170,13 @@ class TestReading:
 
     @pytest.mark.parametrize(
         ("settings", "side"),
-        [({"backbone": "efficientnet-lite0"}, 224), ({"backbone": "small"}, None), ({"image_size": 64}, None)],
+        [
+            ({"backbone": "efficientnet-lite0"}, 288),
+            ({"backbone": "efficientnet-lite0", "image_size": 224}, 224),
+            ({"image_size": 224}, 224),
+            ({"backbone": "small"}, None),
+            ({"image_size": 64}, None),
+        ],
     )
     def test_what_is_kept_for_which_backbone(self, settings: dict[str, Any], side: int | None) -> None:
         assert storage(Learner(settings=settings).config, AUTO) == ImageStorage(photographs=side)
@@ -185,22 +201,74 @@ class TestOnce:
         learner.discover(unlabelled, 1)
         assert sum(seen) == 12, "nothing has changed them"
 
-    def test_by_the_usual_method_it_and_its_mirror_image_and_nothing_is_trained(
-        self, tmp_path: Path, seen: list[int]
-    ) -> None:
+    def test_by_the_usual_method_nothing_is_trained(self, tmp_path: Path, seen: list[int]) -> None:
         known, new = photographs(tmp_path / "known", 3, 4), photographs(tmp_path / "new", 2, 5, first=3)
         learner = Learner(device="cpu", settings={"fit.epochs": 2}).fit(known)
-        assert (learner.config.method.active, learner.config.method.design.mirror) == ((), True)
-        assert sum(seen) == 2 * 12
+        assert (learner.config.method.active, learner.config.method.design.mirror) == ((), False)
+        assert sum(seen) == 12
         seen.clear()
         learner.discover(new, 2)
-        assert sum(seen) == 2 * 10
+        assert sum(seen) == 10
         assert learner.assigned is not None
         assert len({tuple(learner.assigned[:5]), tuple(learner.assigned[5:])}) == 2
         assert len(set(learner.assigned[:5])) == len(set(learner.assigned[5:])) == 1, "a cluster is a class"
         predicted = learner.predict(new)
         assert np.array_equal(predicted, learner.assigned)
         assert np.array_equal(learner.predict(known), np.arange(12) // 4), "the old ones stay"
+
+    def test_with_its_mirror_image_where_that_is_asked_for_as_it_was_before(
+        self, tmp_path: Path, seen: list[int]
+    ) -> None:
+        known = photographs(tmp_path / "known", 2, 3)
+        settings = {"fit.epochs": 2, "image_size": 224, "method.design.mirror": True}
+        learner = Learner(device="cpu", settings=settings).fit(known)
+        assert sum(seen) == 2 * 6
+        first = learner.outputs(known).scores
+        learner.save(tmp_path / "model")
+        loaded = Learner.load(tmp_path / "model", device="cpu")
+        assert (loaded.config.image_size, loaded.config.method.design.mirror) == (224, True)
+        np.testing.assert_allclose(loaded.outputs(known).scores, first, atol=1e-4)
+
+    @pytest.mark.parametrize("verb", ["fit", "discover", "predict"])
+    def test_files_are_decoded_once_and_broken_ones_left_out(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+    ) -> None:
+        known, new = photographs(tmp_path / "known", 2, 4), photographs(tmp_path / "new", 2, 3, first=2)
+        for broken in (known / "class-1" / "2.jpg", new / "class-2" / "0.jpg"):
+            broken.write_bytes(broken.read_bytes()[:900])
+        learner = Learner(device="cpu", settings=SHORT)
+        if verb != "fit":
+            with pytest.warns(SkippedFiles):
+                learner.fit(known)
+        decoded = list[str]()
+        real = images_module.decode
+
+        def counted(path: str, *rest: Any, **named: Any) -> Any:
+            decoded.append(path)
+            return real(path, *rest, **named)
+
+        monkeypatch.setattr(images_module, "decode", counted)
+
+        def use() -> int:
+            if verb == "fit":
+                return int(learner.fit(known).model.statistics.count.sum())
+            found = learner.predict(new) if verb == "predict" else learner.discover(new, 2).assigned
+            assert found is not None
+            return len(found)
+
+        words = rf"1 file that is no readable image \(class-{'1/2' if verb == 'fit' else '2/0'}\.jpg\)"
+        with pytest.warns(SkippedFiles, match=words) as caught:
+            used = use()
+        assert len(caught) == 1
+        assert used == (7 if verb == "fit" else 5)
+        assert len(decoded) == len(set(decoded)) == used + 1
+
+    def test_what_is_refused_is_refused_before_photographs_are_looked_at(self, tmp_path: Path, seen: list[int]) -> None:
+        known = photographs(tmp_path / "known", 2, 2)
+        Image.new("RGB", (200, 5)).save(known / "class-0" / "narrow.png")
+        with pytest.raises(InputError, match="too small"):
+            Learner(device="cpu", settings=SHORT).fit(known)
+        assert seen == []
 
     def test_mixed_images_too(self, tmp_path: Path, seen: list[int]) -> None:
         known, mixed = photographs(tmp_path / "known", 2, 6), photographs(tmp_path / "mixed", 3, 5, first=1)
@@ -217,18 +285,17 @@ class TestOnce:
         files = [ImageFiles([folder / "class-0" / "0.jpg"], size=224, channels=3) for _ in range(2)]
         computed, made, network = Computed(), list[int](), Network(build_backbone("small", 3), 2)
 
-        def compute() -> np.ndarray[Any, np.dtype[np.float32]]:
+        def compute(_: OnDisk) -> np.ndarray[Any, np.dtype[np.float32]]:
             made.append(1)
             return np.full((1, 2), len(made), dtype=np.float32)
 
         assert [computed.of(files[row], network, compute)[0, 0] for row in (0, 1, 0, 1)] == [1, 2, 1, 2]
-        computed.forget()
-        assert computed.of(files[0], network, compute)[0, 0] == 3
-        del files[1]
-        gc.collect()
-        files.append(ImageFiles([folder / "class-0" / "1.jpg"], size=224, channels=3))
-        assert computed.of(files[1], network, compute)[0, 0] == 4
-        assert len(computed._features) == 2
+        assert computed.of(files[1].take([0]), network, compute)[0, 0] == 2
+        assert computed.of(files[1].fitted(288, 3), network, compute)[0, 0] == 3, "another size"
+        assert computed.of(files[1], network, compute)[0, 0] == 2
+        other = Network(build_backbone("small", 3), 2)
+        assert computed.of(files[0], other, compute)[0, 0] == 4, "another network"
+        assert computed.of(files[0], network, compute)[0, 0] == 1
 
     def test_they_are_kept_beside_the_model_for_those_very_files(self, tmp_path: Path, seen: list[int]) -> None:
         known, new = photographs(tmp_path / "known", 2, 2), photographs(tmp_path / "new", 2, 2, first=2)
@@ -272,7 +339,9 @@ class TestOnce:
 
 
 def test_few_large_images_at_once() -> None:
-    assert [batch_of(images(side)) for side in (16, 64, 224, 4096)] == [EVALUATION_BATCH, EVALUATION_BATCH, 20, 1]
+    few, many = ([batch_of(images(side), device) for side in (16, 64, 224, 4096)] for device in (CPU, GPU))
+    assert few == [EVALUATION_BATCH, EVALUATION_BATCH, 6, 1]
+    assert many == [EVALUATION_BATCH, EVALUATION_BATCH, 20, 1]
 
 
 def test_the_command_says_what_was_decided(tmp_path: Path) -> None:
@@ -282,8 +351,8 @@ def test_the_command_says_what_was_decided(tmp_path: Path) -> None:
     *_, last = done.stdout.splitlines()
     assert last == (
         "backbone efficientnet-lite0: pretrained and left as it is, so that features are computed once;"
-        " images of 224 x 224 pixels"
+        " images of 288 x 288 pixels"
     )
     config = json.loads((tmp_path / "model" / "config.json").read_text())["config"]
-    assert (config["backbone"], config["image_size"], config["fit_frozen"]) == ("efficientnet-lite0", 224, ["all"])
+    assert (config["backbone"], config["image_size"], config["fit_frozen"]) == ("efficientnet-lite0", 288, ["all"])
     assert config["undecided"] == []

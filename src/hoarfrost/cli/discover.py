@@ -54,7 +54,11 @@ def main(args: argparse.Namespace) -> int:
         raise InputError("method.design belongs to the model: choose it, or another --method, with hoarfrost fit")
     learner.reconfigure(config)
     learner.keep_features(f"{model.absolute()}.features")
-    images = learner.prepare(Path(args.images), options.keeping(args))
+    processes = learner.runtime.processes
+    begins = processes.first(lambda: work.begins(out, resume=args.resume))
+    with Following() as progress:
+        learner.follow(progress)
+        images = learner.prepare(Path(args.images), options.keeping(args), look=begins)
     check_novel(args.novel, len(images))
     content = {
         "format": store.FORMAT,
@@ -65,7 +69,6 @@ def main(args: argparse.Namespace) -> int:
         "images": images.digest(),
         **({"mixed": True} if args.mixed else {}),
     }
-    processes = learner.runtime.processes
     if work.is_done(out, content, resume=args.resume, processes=processes):
         learner = Learner.load(out, args.device)
     else:

@@ -38,32 +38,35 @@ def main(args: argparse.Namespace) -> int:
 
     from hoarfrost import store
     from hoarfrost.cli.follow import Following
-    from hoarfrost.data.datasets import read_images
     from hoarfrost.data.doubts import doubts
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
     from hoarfrost.settings import to_json
     from hoarfrost.training import work
-    from hoarfrost.training.learner import Learner
+    from hoarfrost.training.learner import Learner, read_labelled
     from hoarfrost.training.observers import LogFile, Observers
-    from hoarfrost.training.resolve import in_words, resolve, storage, suited
-    from hoarfrost.training.runtime import resolve_device
+    from hoarfrost.training.resolve import in_words, resolve, suited
+    from hoarfrost.training.runtime import Runtime
 
     out = Path(args.out)
-    device = resolve_device(args.device)
     config = get_recipe("folder").config(get_method(args.method), args.seed)
     if args.image_size is not None:
         config = replace(config, image_size=args.image_size)
-    config, keep = suited(options.configured(config, args, fit_epochs=args.epochs)), options.keeping(args)
-    images = read_images(Path(args.images), labelled=True, size=config.image_size, keep=storage(config, keep))
+    config = options.configured(config, args, fit_epochs=args.epochs)
+    suited(config)  # refused before anything is read
+    runtime = Runtime(args.device, config.precision, args.compile)
+    processes = runtime.processes
+    begins = processes.first(lambda: work.begins(out, resume=args.resume))
+    with Following() as progress:
+        images = read_labelled(
+            Path(args.images), config, runtime, keep=options.keeping(args), look=begins, observer=progress
+        )
     for doubt in doubts(images, Path(args.images)):
         warnings.warn(doubt, stacklevel=1)
-    config, accuracy = resolve(config, images, device), None
-    if not config.fixed:
-        images = keep.to_channels_last(images)
+    config, accuracy = resolve(config, images, runtime.device), None
+    images = images.fitted(config.image_size, len(config.mean or ()))
     content = {"format": store.FORMAT, "kind": "fit", "config": to_json(config), "images": images.digest()}
     learner = Learner.from_config(config, args.device, args.compile)
-    processes = learner.runtime.processes
     if work.is_done(out, content, resume=args.resume, processes=processes):
         learner = Learner.load(out, args.device)
     else:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 WIDE = 190
 """columns from which a bar has room for every term"""
 
+SOON, OFTEN = 2.0, 10.0
+"""seconds until something is said of images that are looked at, and from then on between two lines"""
+
 
 def stage_name(stage: int) -> str:
     """A stage in words."""
@@ -33,8 +36,20 @@ class Lines(Observer):
 
     def __init__(self, stream: TextIO) -> None:
         self.stream: TextIO | None = stream
-        self.stage = self.epochs = self.first = self.counted = 0
-        self.started = 0.0
+        self.stage = self.epochs = self.first = self.counted = self.seen = 0
+        self.started = self.looked = self.speaks = 0.0
+
+    def images_seen(self, done: int, count: int) -> None:
+        """Prints how many, and the time left, where it takes a while. The first batch takes longer than the others."""
+        now = time.perf_counter()
+        if done == 0:
+            self.seen, self.speaks = 0, now + SOON
+        elif self.seen == 0:
+            self.seen, self.looked = done, now
+        elif now >= self.speaks:
+            left = (now - self.looked) / (done - self.seen) * (count - done)
+            self._say(f"looking at images  {done}/{count}  {left:.0f} s left")
+            self.speaks = now + OFTEN
 
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """Notes where the stage begins."""
@@ -82,8 +97,23 @@ class Bars(Observer):
             console=Console(stderr=True),
         )
         self.task: Any = None
+        self.look: Any = None
         self.epochs = 0
         self.waits = False
+        self.looked = 0.0
+
+    def images_seen(self, done: int, count: int) -> None:
+        """A bar of images, where it takes a while; it goes when they are all done."""
+        now = time.perf_counter()
+        if done == 0:
+            self.looked = now
+        elif self.look is None and now >= self.looked + SOON:
+            self.look = self.progress.add_task("looking at images", total=count, epoch="", loss="")
+        if self.look is not None:
+            self.progress.update(self.look, completed=done, epoch=f"{done}/{count}")
+            if done in (0, count):
+                self.progress.remove_task(self.look)
+                self.look = None
 
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """A new bar."""

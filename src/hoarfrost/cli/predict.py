@@ -44,6 +44,7 @@ def main(args: argparse.Namespace) -> int:
     import io
 
     from hoarfrost import store
+    from hoarfrost.cli.follow import Following
     from hoarfrost.errors import InputError
     from hoarfrost.training.learner import Learner
 
@@ -58,7 +59,9 @@ def main(args: argparse.Namespace) -> int:
         raise InputError("there is nothing to predict: give DIR, a folder of images, or image files, or --list FILE")
     learner = Learner.load(args.model, args.device)
     given: Path | list[str] = Path(paths[0]) if len(paths) == 1 else paths
-    found = learner.predictions(given, threshold=args.threshold, keep=options.keeping(args))
+    with Following() as progress:
+        learner.follow(progress)
+        found = learner.predictions(given, threshold=args.threshold, keep=options.keeping(args))
     top = min(args.top or 0, len(learner.model.classes.present))
     rows = found.rows(top)
     buffer = io.StringIO()

@@ -80,10 +80,8 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
     resolve_device(args.device)  # refused before anything is read
     if args.class_order not in options.CLASS_ORDERS:
         raise unknown("class order", args.class_order, options.CLASS_ORDERS)
-    config = suited(
-        options.configured(
-            recipe.config(method, args.seed), args, fit_epochs=args.fit_epochs, discover_epochs=args.epochs
-        )
+    config = options.configured(
+        recipe.config(method, args.seed), args, fit_epochs=args.fit_epochs, discover_epochs=args.epochs
     )
     split = args.split or recipe.split
     if split is None:
@@ -92,7 +90,7 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
         args.dataset,
         Path(args.data),
         download=args.download,
-        size=config.image_size,
+        size=suited(config).image_size,
         keep=storage(config, options.keeping(args)),
     )
     run_config = RunConfig(

@@ -12,16 +12,16 @@ import math
 import os
 import secrets
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from io import FileIO
 from pathlib import Path
 
 import numpy as np
 
 from hoarfrost import store
-from hoarfrost.data.arrays import Ids, Pixels, fit_to
+from hoarfrost.data.arrays import Features, Ids, Pixels, fit_to
 from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk, in_chunks, too_large, unreadable
 from hoarfrost.data.paths import Indices
 from hoarfrost.errors import InputError
@@ -40,11 +40,14 @@ class ImageStorage:
     cache: a folder for one file of decoded pixels, from which they are then read.
     photographs: the side to which photographs are resized where none is asked for. Images of that side stay on disk:
     features are made of them once.
+    look: what is to be done with photographs when they are first read, given them and the number of their classes; it
+    says which cannot be read. None: they are decoded, to find those.
     """
 
     on_disk: bool | None = None
     cache: Path | None = None
     photographs: int | None = None
+    look: Callable[[ImageFiles, int], Sequence[int]] | None = None
 
     def stay_on_disk(self, images: OnDisk) -> bool:
         """Whether these do."""
@@ -120,13 +123,15 @@ class DecodedFile(OnDisk):
     stored: tuple[int, int]
     size: int
     channels: int
+    features: dict[str, Features] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def take(self, indices: Indices) -> DecodedFile:
         """The images at `indices`; nothing is read."""
-        return replace(self, rows=self.rows[indices])
+        features = {name: rows[indices] for name, rows in self.features.items()}
+        return replace(self, rows=self.rows[indices], features=features)
 
     def fitted(self, size: int, channels: int) -> DecodedFile:
         """The same images in another size and with that many channels; nothing is read."""

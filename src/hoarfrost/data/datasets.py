@@ -139,6 +139,7 @@ def read_images(
             on_disk=True if keep.cache is not None else keep.on_disk,
             cache=keep.cache,
             photographs=keep.photographs,
+            look=keep.look,
             least_classes=least_classes,
         )
         return keep.to_channels_last(given)

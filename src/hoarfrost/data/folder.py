@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -27,7 +27,7 @@ from hoarfrost.data.images import (
     ImageSet,
     in_threads,
     load_readers,
-    refuse_mode,
+    refuse_strange,
 )
 from hoarfrost.data.paths import FileList, PathList
 from hoarfrost.errors import InputError, SkippedFiles
@@ -101,7 +101,7 @@ class LeftOut:
             count = _counted(self.frames, "image", "images")
             said.append(f"of {count} in {folder} only the first frame is used ({_named(self.frames)})")
         if said:
-            warnings.warn("; ".join(said), SkippedFiles, stacklevel=3)
+            warnings.warn("; ".join(said), SkippedFiles, stacklevel=4)
 
 
 def for_heic(unreadable: Sequence[str]) -> str:
@@ -129,6 +129,7 @@ def read_folder(
     on_disk: bool | None = None,
     cache: Path | None = None,
     photographs: int | None = None,
+    look: Callable[[ImageFiles, int], Sequence[int]] | None = None,
     least_classes: int = 2,
 ) -> ImageSet:
     """Read the images under `folder`, resized to (size, size, channels).
@@ -140,6 +141,7 @@ def read_folder(
     channels: by default 1 where every image is gray, else 3.
     on_disk: verify the files now, but decode them when they are used; by default where they would take more than half
     of the free memory, and where they have the side of `photographs`.
+    look: see `ImageStorage`.
     least_classes: of labelled images, fewer are refused.
     cache: verify files on disk by keeping their decoded pixels there (`hoarfrost.data.cache`), or by finding them.
 
@@ -159,24 +161,39 @@ def read_folder(
         found = PathList(_find_files(root, "") if given is None else _find_given(given))
 
     headers = _read_headers(root, found)
-    keep = ImageStorage(on_disk, cache, photographs)
-    images, kept = _read_images(root, found, headers, size=size, channels=channels, keep=keep)
-    paths = images.files.names if isinstance(images, ImageFiles) else found.take(kept)
-    present = {_class_of(path) for path in paths}
-    others = np.delete(np.arange(len(found)), kept)
-    left_out = LeftOut(
-        unreadable=found.take(others[~headers.small[others]]),
-        small=found.take(others[headers.small[others]]),
-        frames=found.take(kept[headers.frames[kept]]),
-        loose=loose,
-        empty=[name for name in classes if name not in present],
-    )
+    keep = ImageStorage(on_disk, cache, photographs, look)
     place = str(root) if given is None else "the paths given"
-    _check_any(place, paths, left_out, labelled=labelled)
-    left_out.warn(place)  # before the next refusals, which it may explain
-    if labelled and len(present) < least_classes:
-        raise InputError(f"{root} is a folder with one class ('{present.pop()}'): at least two are needed")
 
+    def check(kept: Ids) -> tuple[PathList, set[str]]:
+        """The paths of those files, and their classes; refuses what cannot be used."""
+        paths = found.take(kept)
+        present = {_class_of(path) for path in paths}
+        others = np.delete(np.arange(len(found)), kept)
+        left_out = LeftOut(
+            unreadable=found.take(others[~headers.small[others]]),
+            small=found.take(others[headers.small[others]]),
+            frames=found.take(kept[headers.frames[kept]]),
+            loose=loose,
+            empty=[name for name in classes if name not in present],
+        )
+        _check_any(place, paths, left_out, labelled=labelled)
+        left_out.warn(place)  # before the next refusals, which it may explain
+        if labelled and len(present) < least_classes:
+            raise InputError(f"{root} is a folder with one class ('{present.pop()}'): at least two are needed")
+        return paths, present
+
+    def first_look(files: ImageFiles, kept: Ids) -> Sequence[int]:
+        """What cannot be read of the files; where that takes long, after what can be refused before."""
+        if look is None or not files.photographs:
+            return files.decode_into(None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SkippedFiles)  # it comes at the end, with all that is left out
+            _, present = check(kept)
+        return look(files, len(present))
+
+    images, kept = _read_images(root, found, headers, size=size, channels=channels, keep=keep, first_look=first_look)
+    paths, present = check(kept)
+    paths = images.files.names if isinstance(images, ImageFiles) else paths
     if not labelled:
         return ImageSet(images, paths=paths)
     class_names = tuple(name for name in classes if name in present)
@@ -323,7 +340,7 @@ def _read_header(path: str, headers: Headers, row: int) -> None:
 
     try:
         with open_regular(path) as file, Image.open(file) as image:
-            refuse_mode(image.format, image.mode)
+            refuse_strange(image)
             headers.width[row], headers.height[row] = image.size
             headers.gray[row] = image.mode in GRAY_MODES | SIXTEEN_BIT_MODES
             headers.is_image[row] = min(image.size) >= MIN_SIDE
@@ -343,6 +360,7 @@ def _read_images(
     size: int | None,
     channels: int | None,
     keep: ImageStorage,
+    first_look: Callable[[ImageFiles, Ids], Sequence[int]],
 ) -> tuple[Pixels | ImageFiles, Ids]:
     """The images, and the positions of those files that can be decoded to the end.
 
@@ -352,13 +370,15 @@ def _read_images(
     def files_at(rows: Ids) -> ImageFiles:
         some = headers.take(rows)
         gray, sides = bool(some.gray.all()), cast(Sequence[int], some.short_sides)
+        side = default_size(sides, None if gray else keep.photographs) if size is None else size
         return ImageFiles(
             FileList(root, paths.take(rows)),
-            size=default_size(sides, None if gray else keep.photographs) if size is None else size,
+            size=side,
             channels=(1 if gray else 3) if channels is None else channels,
+            photographs=side == keep.photographs,
         )
 
-    kept, on_disk = np.flatnonzero(headers.is_image), None
+    kept, on_disk, broken = np.flatnonzero(headers.is_image), None, list[int]()
     while True:
         files = files_at(kept)
         on_disk = keep.stay_on_disk(files) if on_disk is None else on_disk
@@ -370,10 +390,17 @@ def _read_images(
                 if others.shape[1:] == files.shape[1:]:
                     return others, kept
                 continue
-        pixels = None if on_disk else np.empty(files.shape, dtype=np.uint8)
+        if on_disk:
+            files = files.noted() if files.photographs else files
+            broken = list(first_look(files, kept))
+            if not broken:
+                return files, kept
+            good, kept = np.delete(np.arange(len(kept)), broken), np.delete(kept, broken)
+            others = files_at(kept)
+            # The others were decoded all the same. What was made of them stays, unless they have another size now.
+            return (files.take(good) if others.shape[1:] == files.shape[1:] else others), kept
+        pixels = np.empty(files.shape, dtype=np.uint8)
         broken = files.decode_into(pixels)
         if not broken:
-            return (files if pixels is None else pixels), kept
+            return pixels, kept
         kept = np.delete(kept, broken)
-        if on_disk:  # the others were decoded all the same, and nothing of it was kept
-            return files_at(kept), kept

@@ -11,17 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hoarfrost.data.arrays import CHUNK, Ids, Pixels, as_images, check_names, fit_to, resized, with_channels
+from hoarfrost.data.arrays import CHUNK, Features, Ids, Pixels, as_images, check_names, fit_to, resized, with_channels
 from hoarfrost.data.paths import FileList, Indices, PathList
 from hoarfrost.errors import InputError
 from hoarfrost.launch import Launched
@@ -38,6 +38,9 @@ DETAILED = 1 << 20
 
 LARGE = 1 << 24
 """Pixels above which an image is large: its memory counts."""
+
+MOST_PIXELS = 200_000_000
+"""A file that claims more is refused: no photograph has as many, and decoding it could take all memory."""
 
 _one_large = Lock()
 
@@ -64,9 +67,8 @@ def decode(
 
     try:
         with open_regular(path) as file, Image.open(file) as image:
-            if state is not None and state_of(os.fstat(file.fileno())) != state:
-                raise ChangedImage(f"the image {path} has changed since it was first read: start again")
-            refuse_mode(image.format, image.mode)
+            check_state(file, state, path)
+            refuse_strange(image)
             count = image.width * image.height
             with _one_large if count > LARGE else nullcontext():
                 if count > DETAILED and size is not None:
@@ -127,6 +129,12 @@ def _high_bytes(image: Image.Image) -> Image.Image:
     return gray
 
 
+def check_state(file: BinaryIO, state: int | None, path: str | Path) -> None:
+    """Refuse a file that is not what it was when its state was noted."""
+    if state is not None and state_of(os.fstat(file.fileno())) != state:
+        raise ChangedImage(f"the image {path} has changed since it was first read: start again")
+
+
 def state_of(status: os.stat_result) -> int:
     """A number that is another one when a file was changed or replaced, even where its size and time are the same."""
     told = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
@@ -145,6 +153,7 @@ def load_readers() -> None:
     Image.init()
     with suppress(ImportError):  # photographs of telephones, where it is installed
         import_module("pillow_heif").register_heif_opener()
+    Image.MAX_IMAGE_PIXELS = MOST_PIXELS  # Pillow's own limit is below what cameras make
     _quieten_readers()
 
 
@@ -164,11 +173,13 @@ def _quieten_readers() -> None:
         library.TIFFSetWarningHandler(None)
 
 
-def refuse_mode(file_format: str | None, mode: str) -> None:
-    """Raise for what Pillow opens but cannot be turned into 8-bit pixels without guessing."""
-    if file_format == "EPS":
+def refuse_strange(image: Image.Image) -> None:
+    """Raise for what Pillow opens but is too large, or cannot be turned into 8-bit pixels without guessing."""
+    if image.width * image.height > MOST_PIXELS:
+        raise UnreadableImage(f"it claims to have {image.width} x {image.height} pixels")
+    if image.format == "EPS":
         raise UnreadableImage("a PostScript drawing is a program, which is not run")
-    if mode == "F":
+    if image.mode == "F":
         raise UnreadableImage("floating-point pixels have no known range")
 
 
@@ -225,6 +236,8 @@ class OnDisk(ABC):
 
     size: int
     channels: int
+    features: dict[str, Features]
+    """(N, D) by the name of what computed them: they go with the images, so that nobody computes them twice"""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -259,6 +272,9 @@ class ImageFiles(OnDisk):
     channels: int
     states: Ids | None = None
     """(N,) `state_of` each file, where it was noted: one that has another state when it is decoded is refused"""
+    photographs: bool = False
+    """whether decoding takes long: then images are told apart by the bytes of their files, not by their pixels"""
+    features: dict[str, Features] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.paths, FileList):
@@ -276,10 +292,13 @@ class ImageFiles(OnDisk):
     def take(self, indices: Indices) -> ImageFiles:
         """The files at `indices`; nothing is decoded."""
         states = None if self.states is None else self.states[indices]
-        return replace(self, paths=self.files.take(indices), states=states)
+        features = {name: rows[indices] for name, rows in self.features.items()}
+        return replace(self, paths=self.files.take(indices), states=states, features=features)
 
     def noted(self) -> ImageFiles:
         """The same files, which must not change from now on: an image that does is refused when it is read."""
+        if self.states is not None:
+            return self
         states = np.zeros(len(self), dtype=np.int64)
         for row in range(len(self)):
             with suppress(OSError):  # what is gone cannot be read either
@@ -289,6 +308,22 @@ class ImageFiles(OnDisk):
     def fitted(self, size: int, channels: int) -> ImageFiles:
         """The same files, to be decoded to another size and number of channels."""
         return replace(self, size=size, channels=channels)
+
+    def digests(self) -> NDArray[np.uint8]:
+        """(N, 32): SHA-256 of each file's bytes."""
+        found, files, states = np.empty((len(self), 32), dtype=np.uint8), self.files, self.states
+
+        def read_rows(rows: range) -> None:
+            for row in rows:
+                try:
+                    with open_regular(files.text(row)) as file:
+                        check_state(file, None if states is None else int(states[row]), files.text(row))
+                        found[row] = np.frombuffer(hashlib.sha256(file.read()).digest(), dtype=np.uint8)
+                except OSError:
+                    raise unreadable(files.text(row)) from None
+
+        in_threads(read_rows, len(self), chunk=32)
+        return found
 
     def read(self, indices: Indices, *, threads: int | None = None) -> Pixels:
         """The images at `indices`, decoded by as many threads as there are cores, or by `threads`."""
@@ -449,10 +484,16 @@ class ImageSet:
         return np.asarray(self.images[indices])
 
     def digest(self) -> str:
-        """SHA-256 of shape, pixels and labels: two sets with the same digest train the same model."""
+        """SHA-256 of shape, pixels and labels: two sets with the same digest train the same model.
+
+        Of photographs it is that of their files, in the place of their pixels.
+        """
         digest = hashlib.sha256(repr((len(self), *self.shape)).encode())
-        for rows in in_chunks(len(self)):
-            digest.update(np.ascontiguousarray(self.pixels(slice(rows.start, rows.stop))).data)
+        if isinstance(self.images, ImageFiles) and self.images.photographs:
+            digest.update(self.images.digests().data)
+        else:
+            for rows in in_chunks(len(self)):
+                digest.update(np.ascontiguousarray(self.pixels(slice(rows.start, rows.stop))).data)
         if self.labels is not None:
             digest.update(b"labels")
             digest.update(np.ascontiguousarray(self.labels, dtype="<i8").data)
@@ -461,8 +502,12 @@ class ImageSet:
     def canonical_order(self) -> Ids:
         """An order (N,) of the images that depends on nothing but their pixels; equal images keep their order.
 
-        Folders and data sets often come sorted by class, so an order by position or path would tell the classes.
+        Of photographs it depends on their files. Folders and data sets often come sorted by class, so an order by
+        position or path would tell the classes.
         """
+        if isinstance(self.images, ImageFiles) and self.images.photographs:
+            files = np.ascontiguousarray(self.images.digests()[:, :8]).view("<u8")[:, 0]
+            return np.argsort(files, kind="stable").astype(np.int64)
         keys = np.empty(len(self), dtype="<u8")
         for rows in in_chunks(len(self)):
             images = np.ascontiguousarray(self.pixels(slice(rows.start, rows.stop)))

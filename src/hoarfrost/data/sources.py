@@ -8,7 +8,9 @@ function of both.
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -155,6 +157,34 @@ class StreamedPixels:
         except InputError as error:  # a worker's comes with its traceback as text, and its own words at the end
             words = str(error).strip().splitlines()[-1]
             raise InputError(words.removeprefix(f"{InputError.__module__}.{InputError.__name__}: ")) from None
+
+    def pixels(self, pick: Tensor) -> Tensor:
+        """They are there already."""
+        return pick
+
+
+class ReadAhead:
+    """Images on disk for a single pass: threads read them, and a pick is the images themselves."""
+
+    def __init__(self, images: OnDisk, device: torch.device) -> None:
+        self.images, self.device = images, device
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def picks(self, order: list[Tensor]) -> Iterator[Tensor]:
+        """The images of each batch, read while earlier batches are computed with."""
+        threads = min(MOST_WORKERS, usable_cores())
+        pool, ahead = ThreadPoolExecutor(threads), deque[Future[NDArray[np.uint8]]]()
+        try:
+            for rows in order:
+                ahead.append(pool.submit(self.images.read, rows.cpu().numpy(), threads=1))
+                if len(ahead) > threads:
+                    yield torch.from_numpy(ahead.popleft().result()).to(self.device)
+            while ahead:
+                yield torch.from_numpy(ahead.popleft().result()).to(self.device)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def pixels(self, pick: Tensor) -> Tensor:
         """They are there already."""
@@ -322,7 +352,7 @@ def plain_batches(
 
     ``in_place``: every batch takes the memory of the one before. Of new memory for each, a process may keep a lot.
     """
-    store = place_pixels(images, device)
+    store = ReadAhead(images, device) if isinstance(images, OnDisk) else place_pixels(images, device)
     order = list(torch.split(torch.arange(len(store), device=device), batch_size))
     memory: Tensor | None = None
     for pick in store.picks(order):

@@ -35,6 +35,8 @@ class Input:
 
     side: int | None = None
     """in pixels"""
+    still_side: int | None = None
+    """another one that suits it, which is chosen where it stays as it is"""
     channels: int | None = None
     mean: tuple[float, ...] | None = None
     """of each channel, in 0..1, and so for ``std``: what is subtracted, and what is divided by"""

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hoarfrost import store
 from hoarfrost.config import Config
-from hoarfrost.data.cache import key_of
+from hoarfrost.data.arrays import Features
 from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk
 from hoarfrost.data.sources import FeatureSet, Normaliser, Samples, plain_batches
 from hoarfrost.errors import InputError
 from hoarfrost.models.network import Network
 from hoarfrost.models.readout import Readout, ReadoutKind
 from hoarfrost.models.statistics import ClassStatistics, Tally
+from hoarfrost.training.features import Computed
+from hoarfrost.training.observers import Observer
 from hoarfrost.training.runtime import Runtime
 
 EVALUATION_BATCH = 512
 """images at once, of at most 64 x 64 pixels"""
 
-PIXELS_AT_ONCE = 1 << 20
-"""of larger images; a CPU is fastest with few"""
+PIXELS_AT_ONCE = {"cpu": 340_000, "cuda": 1 << 20}
+"""of larger images. On a CPU what a network makes of so many is less than 32 MiB at a time, up to which the system's
+memory is used again; above it all is asked for anew, which takes a quarter of the time"""
 
 
 @dataclass(frozen=True)
@@ -62,50 +59,6 @@ def best(scores: NDArray[np.float32]) -> NDArray[np.int64]:
     return classes
 
 
-class Computed:
-    """Features that were computed before, of images on disk that somebody still has; arrays may have changed.
-
-    In a ``folder``, where there is one, those of image files are kept for others too. All that is in it may be removed.
-    """
-
-    def __init__(self) -> None:
-        self.folder: Path | None = None
-        self._features: dict[int, NDArray[np.float32]] = {}
-
-    def of(self, images: OnDisk, network: Network, compute: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
-        """``(N, D)`` of the images; computed where they are not there."""
-        key = id(images)
-        if key not in self._features:
-            self._features[key] = self._kept(images, network, compute)
-            weakref.finalize(images, self._features.pop, key, None).atexit = False  # its number may come again
-        return self._features[key]
-
-    def _kept(
-        self, images: OnDisk, network: Network, compute: Callable[[], NDArray[np.float32]]
-    ) -> NDArray[np.float32]:
-        """Those in the folder, or new ones, which are put there if it can be."""
-        if self.folder is None or not isinstance(images, ImageFiles):
-            return compute()
-        backbone, digest = network.backbone, hashlib.sha256(key_of(images.noted()))
-        digest.update(bytes([network.design.mirror]))
-        for weights in backbone.state_dict().values():
-            digest.update(weights.cpu().contiguous().numpy().tobytes())
-        path, shape = self.folder / f"{digest.hexdigest()[:16]}.safetensors", (len(images), network.decisive_width)
-        with suppress(InputError, KeyError):
-            found = store.read_tensors(path)[0]["features"]
-            if found.shape == shape and found.dtype == torch.float32 and bool(found.isfinite().all()):
-                return found.numpy()
-        features = compute()
-        with suppress(OSError):
-            self.folder.mkdir(exist_ok=True)
-            store.write_tensors(path, {"features": torch.from_numpy(features)})
-        return features
-
-    def forget(self) -> None:
-        """Where another backbone comes."""
-        self._features.clear()
-
-
 class Inference:
     """Runs networks over images of the size and the channels that the configuration says.
 
@@ -113,10 +66,17 @@ class Inference:
     ``computed`` once.
     """
 
-    def __init__(self, config: Config, runtime: Runtime, computed: Computed | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        runtime: Runtime,
+        computed: Computed | None = None,
+        observer: Observer | None = None,
+    ) -> None:
         assert config.mean is not None
         assert config.std is not None
-        self.config, self.runtime, self.computed = config, runtime, computed or Computed()
+        self.config, self.runtime = config, runtime
+        self.computed, self.observer = computed or Computed(), observer or Observer()
         self.normaliser = Normaliser(config.mean, config.std, runtime.device)
 
     @torch.no_grad()
@@ -127,22 +87,26 @@ class Inference:
             width = max(network.width, network.decisive_width)
             yield torch.zeros(0, width, device=device)
             return
-        was_training = network.training
+        was_training, seen = network.training, 0
+        tell = self.observer.images_seen if isinstance(images, ImageSet) else Observer().images_seen
         network.eval()
+        tell(0, len(mine))
         try:
             with self.runtime.numerics(search=False):  # the last batch has a size of its own
                 for batch in plain_batches(
                     images.rows(mine),
-                    batch_size=batch_of(images),
+                    batch_size=batch_of(images, device),
                     normaliser=self.normaliser,
                     device=device,
-                    in_place=batch_of(images) < EVALUATION_BATCH,
+                    in_place=batch_of(images, device) < EVALUATION_BATCH,
                 ):
                     with self.runtime.autocast():
                         extracted = network.extended_features(batch)
                         if network.design.mirror and batch.ndim == 4:
                             extracted = (extracted + network.extended_features(batch.flip(3))) / 2
                     yield extracted
+                    seen += len(batch)
+                    tell(seen, len(mine))
         finally:
             network.train(was_training)
 
@@ -162,10 +126,17 @@ class Inference:
         """The images' features in their place, for a stage in which those do not change."""
         if isinstance(images, FeatureSet):
             return images
-        stored, compute = images.images, partial(self.features, images, network)
+        stored = images.images
         if self.config.fixed and isinstance(stored, OnDisk):
-            return FeatureSet(self.computed.of(stored, network, compute), images.labels)
-        return FeatureSet(compute(), images.labels)
+            return FeatureSet(self.computed.of(stored, network, self._features_of(network)), images.labels)
+        return FeatureSet(self.features(images, network), images.labels)
+
+    def look(self, files: ImageFiles, network: Network) -> list[int]:
+        """Computes the features of files that nobody has read yet; gives the positions of those that cannot be read."""
+        return self.computed.look(files, network, self._features_of(network))
+
+    def _features_of(self, network: Network) -> Callable[[OnDisk], Features]:
+        return lambda images: self.features(ImageSet(images), network)
 
     @torch.no_grad()
     def novel_logits(self, images: Samples, network: Network) -> Tensor:
@@ -217,10 +188,10 @@ class Inference:
         return rows
 
 
-def batch_of(images: Samples) -> int:
+def batch_of(images: Samples, device: torch.device) -> int:
     """How many images go through a network at once."""
     pixels = math.prod(images.shape[:2]) if isinstance(images, ImageSet) else 0
-    return EVALUATION_BATCH if pixels <= 64 * 64 else max(1, PIXELS_AT_ONCE // pixels)
+    return EVALUATION_BATCH if pixels <= 64 * 64 else max(1, PIXELS_AT_ONCE[device.type] // pixels)
 
 
 def check_scores(scores: NDArray[np.float32], place: str = "") -> None:

@@ -16,7 +16,7 @@ from hoarfrost.config import DECIDED, Config, Method
 from hoarfrost.data.arrays import as_images, encode_labels
 from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import are_paths, read_images
-from hoarfrost.data.images import ImageSet
+from hoarfrost.data.images import ImageFiles, ImageSet
 from hoarfrost.data.sources import Samples
 from hoarfrost.errors import InputError, unknown
 from hoarfrost.methods import DEFAULT, get_method
@@ -29,12 +29,13 @@ from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import seeded
 from hoarfrost.settings import override
+from hoarfrost.training.features import Computed
 from hoarfrost.training.held_out import held_out_accuracy
-from hoarfrost.training.inference import Computed, Inference, Outputs, check_scores
+from hoarfrost.training.inference import Inference, Outputs, check_scores
 from hoarfrost.training.loop import Checkpoint
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.predictions import Predictions
-from hoarfrost.training.resolve import check_frozen, resolve, storage, suited
+from hoarfrost.training.resolve import check_frozen, choose, resolve, storage, suited
 from hoarfrost.training.runtime import Compile, Runtime
 from hoarfrost.training.stages import Learned, Stage
 
@@ -114,7 +115,7 @@ class Learner:
         self.runtime = Runtime(device, config.precision, compiled)
         self._model: Model | None = None
         self._loaded: tuple[Network, Path] | None = None
-        self._computed = Computed()
+        self._computed, self._observer = Computed(), Observer()
         self.trained: dict[str, Any] = {}
         """how the last stage was computed: batch size, steps of the optimiser, precision, versions"""
         self.assigned: NDArray[np.int64] | None = None
@@ -229,14 +230,9 @@ class Learner:
         labelled = self._labelled(images, labels)
         config = resolve(self._asked, labelled, self.runtime.device, self._given)
         assert config.image_size is not None
-        if not config.fixed and (isinstance(images, str | Path) or are_paths(images)):
-            labelled = AUTO.to_channels_last(labelled)
         labelled = labelled.fitted(config.image_size, len(config.mean or ()))
         assert labelled.labels is not None
-        self._computed.forget()
-        with seeded(config.seed, "network"):
-            backbone = build_backbone(config.backbone, labelled.shape[2], self._given)
-            network = Network(backbone, len(labelled.class_names), config.method.design)
+        network = new_network(config, len(labelled.class_names), self._given)
         before, self.config = self.config, config
         try:
             learned = self._stage(config, observer, checkpoint).fit(network, labelled)
@@ -266,8 +262,6 @@ class Learner:
 
     def _keep(self, learned: Learned, model: Model) -> Learner:
         self._model, self.trained, self.assigned = model, learned.trained, learned.assigned
-        if not self.config.fixed:
-            self._computed.forget()
         return self
 
     def discover(
@@ -338,7 +332,7 @@ class Learner:
 
     @property
     def _inference(self) -> Inference:
-        return Inference(self.config, self.runtime, self._computed)
+        return Inference(self.config, self.runtime, self._computed, self._observer)
 
     def _samples(self, images: Images, readout: Readout) -> Samples:
         """The images as ``prepare`` makes them, or their features, where those are always the same."""
@@ -389,13 +383,20 @@ class Learner:
         """
         return held_out_accuracy(self._inference, self.network, self.prepare(labelled)) if self.config.fixed else None
 
-    def prepare(self, images: Images, keep: ImageStorage = AUTO) -> ImageSet:
-        """The images in the size and the channels that this model works on; ``keep`` says where those of files are."""
+    def prepare(self, images: Images, keep: ImageStorage = AUTO, *, look: bool = True) -> ImageSet:
+        """The images in the size and the channels that this model works on; ``keep`` says where those of files are.
+
+        Features of photographs that no stage changes are computed in passing, if ``look``.
+        """
         size = self.config.image_size
         if size is None:
             raise InputError("this learner has not learned anything yet: call fit first")
         if isinstance(images, str | Path) or are_paths(images):
-            keep = replace(keep, photographs=size) if self.config.fixed else keep
+            if self.config.fixed:
+                inference, network = self._inference, self.network
+                looks = look and self.runtime.processes.count == 1
+                first_look = (lambda files, _: inference.look(files, network)) if looks else None
+                keep = replace(keep, photographs=size, look=first_look)
             return read_images(images, labelled=False, size=size, channels=self.channels, keep=keep)
         given = images if isinstance(images, ImageSet) else ImageSet(as_images(cast(ArrayLike, images)))
         return given.fitted(size, self.channels)
@@ -404,6 +405,10 @@ class Learner:
         """Has features of image files that no stage changes kept in a folder, and takes those that are there."""
         if self.runtime.processes.count == 1:
             self._computed.folder = Path(folder)
+
+    def follow(self, observer: Observer) -> None:
+        """Has an observer told how far it is, where images are looked at outside of the stages."""
+        self._observer = observer
 
     def save(self, folder: str | Path) -> None:
         """Writes the model folder as a whole; an earlier model there is replaced, anything else refused."""
@@ -434,9 +439,7 @@ class Learner:
     def _labelled(self, images: Images, labels: ArrayLike | None) -> ImageSet:
         """The images with their labels."""
         if isinstance(images, str | Path) or are_paths(images):
-            asked = suited(self._asked, self._given)
-            keep = storage(asked, AUTO, self._given)
-            labelled = read_images(images, labelled=not are_paths(images), size=asked.image_size, keep=keep)
+            labelled = read_labelled(images, self._asked, self.runtime, given=self._given)
             if are_paths(images):
                 check_every(images, labelled)
         else:
@@ -457,6 +460,45 @@ def check_every(paths: Sequence[str | Path], images: ImageSet) -> None:
     for path, found in zip_longest((str(Path(path)) for path in paths), images.paths):
         if path != found:
             raise InputError(f"{path} is no image that can be read: leave it out (predictions leaves such out itself)")
+
+
+def new_network(config: Config, classes: int, given: Backbone | None = None) -> Network:
+    """The network that stage one begins with, for a configuration with nothing left open."""
+    with seeded(config.seed, "network"):
+        backbone = build_backbone(config.backbone, len(config.mean or ()), given)
+        return Network(backbone, classes, config.method.design)
+
+
+def read_labelled(
+    source: str | Path | Sequence[str | Path],
+    asked: Config,
+    runtime: Runtime,
+    *,
+    keep: ImageStorage = AUTO,
+    given: Backbone | None = None,
+    look: bool = True,
+    observer: Observer | None = None,
+) -> ImageSet:
+    """The labelled images that a configuration asks for, which may leave something open, kept as suits them.
+
+    Features of photographs that no stage changes are computed in passing, if ``look``.
+    """
+
+    def first_look(files: ImageFiles, classes: int) -> list[int]:
+        # The images' own labels are not known yet, and only how many there are of each class matters.
+        some = ImageSet(files, np.arange(len(files)) % classes, tuple(map(str, range(classes))))
+        config = choose(asked, some, runtime.device, given)
+        if not config.fixed or config.mean is None or config.image_size != files.size:
+            return files.decode_into(None)
+        network = to_channels_last(new_network(config, classes, given), runtime.device)
+        return Inference(config, runtime, observer=observer).look(files, network)
+
+    single = runtime.processes.count == 1
+    kept = replace(storage(asked, keep, given), look=first_look if look and single else None)
+    size = suited(asked, given).image_size
+    images = read_images(source, labelled=not are_paths(source), size=size, keep=kept)
+    config = choose(asked, images, runtime.device, given)
+    return images if config.fixed else keep.to_channels_last(images.fitted(config.image_size))
 
 
 def check_novel(novel: int, images: int | None = None) -> int:

@@ -22,6 +22,9 @@ class Observer:
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """A stage begins, or goes on after ``done`` epochs."""
 
+    def images_seen(self, done: int, count: int) -> None:
+        """A network has looked at so many of the images without learning; 0 at the beginning."""
+
     def compiling(self) -> None:
         """The stage's first step is about to be compiled, which takes a while; then come batches."""
 
@@ -42,6 +45,11 @@ class Observers(Observer):
         """Passes it on."""
         for observer in self.observers:
             observer.stage_started(stage, epochs=epochs, batches=batches, done=done)
+
+    def images_seen(self, done: int, count: int) -> None:
+        """Passes it on."""
+        for observer in self.observers:
+            observer.images_seen(done, count)
 
     def compiling(self) -> None:
         """Passes it on."""

@@ -14,7 +14,7 @@ from hoarfrost.data.cache import ImageStorage
 from hoarfrost.data.images import ImageSet, in_chunks
 from hoarfrost.errors import require, unknown
 from hoarfrost.methods import FIXED
-from hoarfrost.models.backbones import ALL, BUT_LAST, Backbone, look_at
+from hoarfrost.models.backbones import ALL, BUT_LAST, Backbone, Input, look_at
 from hoarfrost.settings import override
 
 FOR_PHOTOGRAPHS = "efficientnet-lite0"
@@ -25,32 +25,44 @@ ENOUGH = 100
 
 
 def resolve(config: Config, images: ImageSet, device: torch.device, given: Backbone | None = None) -> Config:
-    """The configuration with nothing left open; ``given`` is the backbone, where it is an object.
+    """The configuration with nothing left open: ``choose``, and what is subtracted from images and divided by."""
+    config = choose(config, images, device, given)
+    channels, mean, std = channels_of(config, images, given), config.mean, config.std
+    if mean is None or std is None:
+        mean, std = channel_statistics(images.fitted(channels=channels))
+    require(
+        len(mean) == channels, f"mean has {len(mean)} values, but the images have {channels} channels: give one each"
+    )
+    return replace(config, mean=mean, std=std)
+
+
+def channels_of(config: Config, images: ImageSet, given: Backbone | None = None) -> int:
+    """Those that the images of a learner have."""
+    return look_at(config.backbone, given).input.channels or images.shape[2]
+
+
+def choose(config: Config, images: ImageSet, device: torch.device, given: Backbone | None = None) -> Config:
+    """The configuration with all decided but ``mean`` and ``std``; ``given`` is the backbone, where it is an object.
 
     Without a choice of backbone, photographs get a pretrained one, and of the others little images and CPUs the small
-    one. A pretrained one stays as it is, unless there is a GPU, and images enough to tune it. Gray images become those
-    of three channels, where the backbone has learned from such.
+    one. A pretrained one stays as it is, unless there is a GPU, and images enough to tune it; then images may be
+    larger. Gray images become those of three channels, where the backbone has learned from such.
     """
-    config = suited(_with_backbone(config, images, device), given)
-    name, size = config.backbone, config.image_size or default_size([min(images.shape[:2])])
+    asked = _with_backbone(config, images, device)
+    config, name = suited(asked, given), asked.backbone
     wanted, parts, pretrained = look_at(name, given)
-    channels = wanted.channels or images.shape[2]
     require(
-        images.shape[2] in (1, channels),
+        images.shape[2] in (1, channels_of(config, images, given)),
         f"the backbone {name} takes gray images, not those in colour: choose another --backbone",
     )
     if pretrained:
         enough = len(images) >= ENOUGH * max(len(images.class_names), 1)
         changes = TUNED if device.type == "cuda" and enough else {**STAYS, **FIXED.get(config.method.name, {})}
         config = override(config, {key: value for key, value in changes.items() if key in config.undecided})
-    mean, std = config.mean, config.std
-    if mean is None or std is None:
-        mean, std = channel_statistics(images.fitted(channels=channels))
-    require(
-        len(mean) == channels, f"mean has {len(mean)} values, but the images have {channels} channels: give one each"
-    )
+    side = (wanted.still_side if config.fixed else None) or wanted.side
+    size = asked.image_size or side or default_size([min(images.shape[:2])])
     check_frozen(config, parts)
-    return replace(config, image_size=size, mean=mean, std=std, undecided=())
+    return replace(config, image_size=size, undecided=())
 
 
 def _with_backbone(config: Config, images: ImageSet, device: torch.device) -> Config:
@@ -58,7 +70,7 @@ def _with_backbone(config: Config, images: ImageSet, device: torch.device) -> Co
     if config.backbone != "auto":
         return config
     side, size = min(images.shape[:2]), config.image_size
-    if images.shape[2] == 3 and side >= PHOTOGRAPH and size in (None, look_at(FOR_PHOTOGRAPHS).input.side):
+    if images.shape[2] == 3 and side >= PHOTOGRAPH and size in (None, *sides(look_at(FOR_PHOTOGRAPHS).input)):
         return replace(config, backbone=FOR_PHOTOGRAPHS)
     little = (size or default_size([side])) < 24
     return replace(config, backbone="small" if device.type == "cpu" or little else "resnet18")
@@ -78,22 +90,36 @@ def in_words(config: Config) -> str:
 def storage(config: Config, keep: ImageStorage, given: Backbone | None = None) -> ImageStorage:
     """Where labelled images are kept, which are not read yet: photographs for a pretrained backbone stay on disk."""
     looks = look_at(FOR_PHOTOGRAPHS if config.backbone == "auto" else config.backbone, given)
-    asked = config.backbone == "auto" and config.image_size not in (None, looks.input.side)
-    return keep if asked or not looks.pretrained else replace(keep, photographs=looks.input.side)
+    suits = sides(looks.input)
+    if not looks.pretrained or (config.backbone == "auto" and config.image_size not in (None, *suits)):
+        return keep
+    return replace(keep, photographs=config.image_size or next(iter(suits), None))
+
+
+def sides(wanted: Input) -> tuple[int, ...]:
+    """Those of images that suit a backbone, the usual one first; none where all do."""
+    return tuple(side for side in (wanted.still_side, wanted.side) if side is not None)
 
 
 def suited(config: Config, given: Backbone | None = None) -> Config:
-    """The configuration with what its backbone asks of images, where nobody has set that; before there are images."""
+    """The configuration with what its backbone asks of images, where nobody has set that; before there are images.
+
+    They are read in the usual size; `resolve` may choose another.
+    """
     if config.backbone == "auto":
         return config
     wanted, size = look_at(config.backbone, given).input, config.image_size
     require(
-        wanted.side is None or size in (None, wanted.side),
-        f"the backbone {config.backbone} takes images of {wanted.side} x {wanted.side} pixels, not of {size}: leave"
+        wanted.side is None or size in (None, *sides(wanted)),
+        f"the backbone {config.backbone} takes images of {' or '.join(f'{s} x {s}' for s in sorted(sides(wanted)))}"
+        f" pixels, not of {size}: leave"
         " image_size, mean and std to it, as with --set image_size=null",
     )
     return replace(
-        config, image_size=size or wanted.side, mean=config.mean or wanted.mean, std=config.std or wanted.std
+        config,
+        image_size=size or next(iter(sides(wanted)), None),
+        mean=config.mean or wanted.mean,
+        std=config.std or wanted.std,
     )
 
 

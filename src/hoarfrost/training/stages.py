@@ -32,8 +32,9 @@ from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.seeding import derive, seeded
 from hoarfrost.training.averaging import average_of
 from hoarfrost.training.calibration import calibrated
+from hoarfrost.training.features import Computed
 from hoarfrost.training.forecast import warn_of_too_much
-from hoarfrost.training.inference import Computed, Inference
+from hoarfrost.training.inference import Inference
 from hoarfrost.training.loop import Checkpoint, diverged, train
 from hoarfrost.training.objective import (
     Objective,
@@ -75,7 +76,7 @@ class Stage:
 
     @property
     def _inference(self) -> Inference:
-        return Inference(self.config, self.runtime, self.computed)
+        return Inference(self.config, self.runtime, self.computed, self.observer)
 
     def fit(self, network: Network, labelled: ImageSet) -> Learned:
         """Trains a new network on labelled images of all its classes, and remembers the statistics of each."""

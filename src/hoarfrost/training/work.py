@@ -23,17 +23,25 @@ def unfinished_beside(out: Path) -> Path:
     return out.with_name(f"{out.name}.unfinished")
 
 
+def begins(out: Path, *, resume: bool) -> bool:
+    """Whether nothing is at ``out`` or beside it yet. Refuses what nobody could go on with."""
+    store.check_place(out)
+    if store.is_free(out):
+        return not unfinished_beside(out).exists()
+    if not (out / "model.json").is_file():
+        raise InputError(f"{out} already holds something else: choose another --out")
+    if not resume:
+        raise InputError(f"{out} already holds a model: choose another --out")
+    return False
+
+
 def is_done(out: Path, content: dict[str, Any], *, resume: bool, processes: Processes) -> bool:
     """Whether ``out`` is that very model already. Refuses whatever else is there."""
 
     def look() -> bool:
-        store.check_place(out)
+        begins(out, resume=resume)
         if store.is_free(out):
             return resume and _is_complete(out, content)
-        if not (out / "model.json").is_file():
-            raise InputError(f"{out} already holds something else: choose another --out")
-        if not resume:
-            raise InputError(f"{out} already holds a model: choose another --out")
         store.check_same(out, content)
         (out / CHECKPOINT).unlink(missing_ok=True)  # earlier versions left it, when they were killed at the end
         return True

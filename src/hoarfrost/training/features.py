@@ -1,0 +1,103 @@
+"""Features of images that no stage changes: computed once, while the image files are first read, and kept."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hoarfrost import store
+from hoarfrost.data.arrays import Features, Pixels
+from hoarfrost.data.cache import key_of
+from hoarfrost.data.images import ImageFiles, OnDisk
+from hoarfrost.data.paths import Indices
+from hoarfrost.errors import InputError
+from hoarfrost.models.network import Network
+
+
+class Computed:
+    """Features that were computed before, of images on disk; arrays may have changed.
+
+    They go with the images. In a ``folder``, where there is one, those of image files are kept for others too. All that
+    is in it may be removed.
+    """
+
+    def __init__(self) -> None:
+        self.folder: Path | None = None
+
+    def of(self, images: OnDisk, network: Network, compute: Callable[[OnDisk], Features]) -> Features:
+        """``(N, D)`` of the images; computed where they are not there."""
+        name = name_of(network, images)
+        if name not in images.features:
+            images.features[name] = self._kept(images, network, compute)[0]
+        return images.features[name]
+
+    def look(self, files: ImageFiles, network: Network, compute: Callable[[OnDisk], Features]) -> list[int]:
+        """Computes features of files that nobody has read yet; gives the positions of those that cannot be read."""
+        readable = Readable(files)
+        features, broken = self._kept(readable, network, compute)
+        files.features[name_of(network, files)] = features
+        return sorted({*broken, *readable.broken})
+
+    def _kept(
+        self, images: OnDisk, network: Network, compute: Callable[[OnDisk], Features]
+    ) -> tuple[Features, list[int]]:
+        """Those in the folder, or new ones, which are put there if it can be; and which files cannot be read."""
+        files = images.files if isinstance(images, Readable) else images
+        if self.folder is None or not isinstance(files, ImageFiles):
+            return compute(images), []
+        key = hashlib.sha256(key_of(files.noted()) + name_of(network, files).encode()).hexdigest()[:16]
+        path, shape = self.folder / f"{key}.safetensors", (len(files), network.decisive_width)
+        with suppress(InputError, KeyError):
+            found = store.read_tensors(path)[0]
+            features, broken = found["features"], found["broken"].tolist()
+            usable = features.shape == shape and features.dtype == torch.float32 and bool(features.isfinite().all())
+            if usable and all(type(row) is int and 0 <= row < len(files) for row in broken):
+                return features.numpy(), broken
+        computed = compute(images)
+        broken = images.broken if isinstance(images, Readable) else []
+        with suppress(OSError):
+            self.folder.mkdir(exist_ok=True)
+            tensors = {"features": torch.from_numpy(computed), "broken": torch.tensor(broken, dtype=torch.int64)}
+            store.write_tensors(path, tensors)
+        return computed, broken
+
+
+def name_of(network: Network, images: OnDisk) -> str:
+    """What decides the features of images, beside those: the weights, and what the images are made to."""
+    digest = hashlib.sha256(repr((images.shape[1:], network.design.mirror, network.decisive_width)).encode())
+    for weights in network.backbone.state_dict().values():
+        digest.update(weights.cpu().contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+class Readable(OnDisk):
+    """Image files of which some may be broken: those are black, and noted."""
+
+    def __init__(self, files: ImageFiles) -> None:
+        self.files, self.size, self.channels, self.features = files, files.size, files.channels, {}
+        self.broken: list[int] = []
+        """their positions"""
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def take(self, indices: Indices) -> Readable:
+        """The files at `indices`."""
+        return Readable(self.files.take(indices))
+
+    def fitted(self, size: int, channels: int) -> Readable:
+        """The same files in another size."""
+        return Readable(self.files.fitted(size, channels))
+
+    def read(self, indices: Indices, *, threads: int | None = None) -> Pixels:
+        """The images at `indices`."""
+        rows = np.arange(len(self))[indices]
+        chosen = self.files.take(rows)
+        pixels = np.zeros(chosen.shape, dtype=np.uint8)
+        self.broken += rows[chosen.decode_into(pixels, threads=threads)].tolist()
+        return pixels
