@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,7 @@ from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network, check_design, grow, to_channels_last
 from hoarfrost.models.readout import Calibration, Readout
+from hoarfrost.number import Count
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import seeded
@@ -145,6 +146,11 @@ class Learner:
         return self.network.novel_per_step
 
     @property
+    def count(self) -> Count | None:
+        """How the last discovery estimated the number of new classes; None where it was given."""
+        return None if self.model.discovery is None else self.model.discovery.count
+
+    @property
     def channels(self) -> int:
         """1 for gray images, 3 for colour."""
         assert self.config.mean is not None
@@ -260,7 +266,7 @@ class Learner:
     def discover(
         self,
         unlabelled: Images,
-        novel: int,
+        novel: int | Literal["auto"] = "auto",
         *,
         only_new: bool = True,
         observer: Observer | None = None,
@@ -268,8 +274,9 @@ class Learner:
     ) -> Learner:
         """One discovery step: finds ``novel`` new classes in images without labels, and keeps the earlier ones.
 
-        Every image is of a new class, unless ``only_new`` is False: then images that look like a known class are given
-        to it and not learned from, and one that suits no new class either is given to none (``assigned``).
+        With "auto" their number is estimated (``count``). Every image is of a new class, unless ``only_new`` is False:
+        then images that look like a known class are given to it and not learned from, and one of which it is unsure is
+        given to none (``assigned``). If nothing is new then, no class is added.
         """
         method = self.config.method
         if method.supervised:
@@ -281,7 +288,7 @@ class Learner:
     def _discover(
         self,
         unlabelled: Images,
-        novel: int,
+        novel: int | Literal["auto"],
         labelled: ImageSet | None,
         *,
         only_new: bool = True,
@@ -292,9 +299,11 @@ class Learner:
         before = self.model
         images = self.prepare(unlabelled).without_labels()
         mixed_in = None if labelled is None else self.prepare(labelled)
-        novel = check_novel(novel, len(images))
+        number = None if novel == "auto" else check_novel(novel, len(images))
+        if not len(images):
+            raise InputError("there are no images to discover anything in: give some")
         stage = self._stage(self.config, observer, checkpoint)
-        learned = stage.discover(before, images, novel, mixed_in, only_new=only_new)
+        learned = stage.discover(before, images, number, mixed_in, only_new=only_new)
         return self._keep(learned, learned.model)
 
     def outputs(self, images: Images, network: Network | None = None, *, features: bool = False) -> Outputs:
