@@ -143,13 +143,7 @@ class GaussianReadout(Readout):
     def __init__(self, network: Network, known: Known, settings: Gaussians) -> None:
         super().__init__(network, known.calibration)
         self.how, self.by_heads = settings.features, known.by_heads
-        self.gaussians = ClassGaussians(
-            known.statistics.for_readout,
-            shrink=settings.shrink,
-            ridge=settings.ridge,
-            diagonal=settings.covariance == "diagonal",
-            device=network.joint.weight.device,
-        )
+        self.gaussians = settings.gaussians(known.statistics, network.joint.weight.device)
 
     def _looked_at(self, features: Tensor) -> Tensor:
         return transformed(self.network.backbone_features(features).float(), self.how)
@@ -250,6 +244,13 @@ class Gaussians(ReadoutKind):
     def kept(self) -> Kept:
         """A covariance, unless variances do."""
         return Kept("none" if self.covariance == "diagonal" else self.covariance, self.rank, self.features)
+
+    def gaussians(self, statistics: ClassStatistics, device: torch.device) -> ClassGaussians:
+        """One for each class."""
+        diagonal = self.covariance == "diagonal"
+        return ClassGaussians(
+            statistics.for_readout, shrink=self.shrink, ridge=self.ridge, diagonal=diagonal, device=device
+        )
 
     def read(self, network: Network, known: Known | None = None) -> Readout:
         """By likelihood."""

@@ -14,11 +14,11 @@ from hoarfrost.clusters import k_means
 from hoarfrost.data.sources import FeatureSet, Samples
 from hoarfrost.errors import InputError
 from hoarfrost.metrics import match_clusters
-from hoarfrost.mixed import KnownClasses, count_beside, expectations, sort
+from hoarfrost.mixed import RIDGE, KnownClasses, count_beside, expectations, sort, spanned
 from hoarfrost.models.gaussians import mean_covariance
 from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network
-from hoarfrost.models.readout import Calibration, Known
+from hoarfrost.models.readout import Calibration, Gaussians
 from hoarfrost.models.statistics import ClassStatistics, transformed
 from hoarfrost.number import LARGEST, Count, count_classes, learned_levels
 from hoarfrost.seeding import derive
@@ -119,27 +119,31 @@ def held_back_temperatures(network: Network, features: Tensor, labels: Ids, seed
     one with which their mean probability is the share that is right.
     """
     random, kind, cases = np.random.default_rng(seed), network.design.readout, []
-    if len(np.unique(labels)) < 3:
+    if len(np.unique(labels)) < 3 or not isinstance(kind, Gaussians):
         return None
+    # The same distances in fewer numbers: a ridge is a part of the mean variance of all features.
+    points = spanned(sorting_points(features.numpy(), network))
+    part = points.shape[1] / features.shape[1]
+    features, kind = torch.from_numpy(points).float(), replace(kind, features="plain", ridge=kind.ridge * part)
     for _ in range(DRAWS):
         order = random.permutation(np.unique(labels))
         old, new = len(order) - len(order) // 3, len(order) // 3
         ids = np.argsort(order)[np.searchsorted(np.sort(order), labels)]
-        parts = [random.permutation(np.flatnonzero(ids == label)) for label in range(len(order))]
-        tested = np.concatenate([part[: max(1, len(part) // 6)] for part in parts])
-        fitted = np.concatenate([part[max(1, len(part) // 6) :] for part in parts[:old]])
-        folder = np.concatenate([part[max(1, len(part) // 6) :] for part in parts[old:]])
+        members = [random.permutation(np.flatnonzero(ids == label)) for label in range(len(order))]
+        cut = [max(1, len(own) // 6) for own in members]
+        tested = np.concatenate([own[:first] for own, first in zip(members, cut, strict=True)])
+        rest = [own[first:] for own, first in zip(members, cut, strict=True)]
+        fitted, folder = np.concatenate(rest[:old]), np.concatenate(rest[old:])
         if len(fitted) < old or len(folder) < new:
             return None
         known = ClassStatistics.of(features[fitted], torch.from_numpy(ids[fitted]), old, kind.kept)
-        points = as_measured(features[folder].numpy(), known, kind.kept, new)
+        points = as_measured(features[folder].numpy(), known, kind.kept, new, RIDGE * part)
         centres = k_means(points, new, int(random.integers(2**31)))
         near = -np.square(points[:, None] - centres).sum(axis=2)
         clusters, typical = near.argmax(axis=1), typical_of(near)
         found = ClassStatistics.of(features[folder][typical], torch.from_numpy(clusters[typical]), new, kind.kept)
-        readout = kind.read(network, Known(known.extended(found)))
-        with torch.no_grad():
-            scores = readout.scores(features[tested].to(network.joint.weight.device)).cpu().numpy()
+        gaussians = kind.gaussians(known.extended(found), torch.device("cpu"))
+        scores = gaussians.log_likelihoods(features[tested]).numpy()
         target = np.concatenate([np.arange(old), old + match_clusters(clusters, ids[folder] - old, new)])
         right = scores.argmax(axis=1) == target[ids[tested]]
         cases.append((scores, scores.argmax(axis=1) >= old, right))

@@ -75,10 +75,10 @@ def start_from_clusters(
     return clusters
 
 
-def as_measured(features: Floats, statistics: ClassStatistics, kept: Kept, novel: int) -> Floats:
+def as_measured(features: Floats, statistics: ClassStatistics, kept: Kept, novel: int, ridge: float = RIDGE) -> Floats:
     """Transformed as a readout has it, whitened, and no more directions than the number of images allows."""
     points = transformed(torch.from_numpy(features.astype(np.float32)), kept.features)
-    white: Floats = whitened(points, statistics.for_readout, RIDGE).numpy()
+    white: Floats = whitened(points, statistics.for_readout, ridge).numpy()
     directions = max(novel, len(features) // IMAGES_A_DIRECTION)
     return principal_components(white, directions) if directions < white.shape[1] else white
 
