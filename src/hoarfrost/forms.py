@@ -51,8 +51,13 @@ STEP: Form = {
     "calibrated?": (type(None), SCORES),
     "confusion?": [[[int]]],
     "weight_norms?": [float],
+    "found?": int,
+    "count_error?": int,
+    "category_discovery?": SCORES,
+    "category_discovery_seen?": SCORES,
+    "auroc_new?": SCORE,
 }
-"""the scores of a discovery"""
+"""the scores of a discovery; the last five where old images came back, or the number of classes was estimated"""
 
 STAGE_ONE_RECORD: Form = {"stage_one": SCORE, "seconds": float, "trained?": TRAINED}
 DISCOVERY_RECORD: Form = {"assignment": [int], "scores": STEP, "seconds": float, "trained?": TRAINED}

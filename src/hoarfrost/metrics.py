@@ -66,6 +66,22 @@ class OriginalRtScores:
     """Clustering accuracy over all classes on all images."""
 
 
+@dataclass(frozen=True)
+class CategoryScores:
+    """Percentages of generalised category discovery; nan for a group without images.
+
+    >>> CategoryScores(old=90.0, new=70.0, all=80.0).new
+    70.0
+    """
+
+    old: float
+    """Accuracy on images of the labelled classes."""
+    new: float
+    """Accuracy on images of all other classes."""
+    all: float
+    """Accuracy on all images."""
+
+
 def confusion_matrix(predicted: ArrayLike, true: ArrayLike, n: int) -> NDArray[np.int64]:
     """Count matrix M of shape (n, n): M[c, k] = #{i : y_i = c and p_i = k}. Rows are true, columns predicted.
 
@@ -157,10 +173,20 @@ def unequal_scores(joint_predicted: ArrayLike, true: ArrayLike, known: int, assi
     matched = assignment[assignment >= 0]
     if (assignment < -1).any() or len(np.unique(matched)) < len(matched):
         raise InputError("assignment must hold a cluster for each class, each cluster once, or -1 for none")
-    target_of_class = np.concatenate([np.arange(known), np.where(assignment < 0, -1, known + assignment)])
-    predicted, classes = _ids("joint_predicted", joint_predicted), _ids("true", true, target_of_class.size)
+    targets = np.concatenate([np.arange(known), np.where(assignment < 0, -1, known + assignment)])
+    return target_scores(joint_predicted, true, known, targets)
+
+
+def target_scores(joint_predicted: ArrayLike, true: ArrayLike, known: int, targets: ArrayLike) -> ClassIncdScores:
+    """The same where `targets` says of every true class which id it is to be predicted as, or -1 for none.
+
+    >>> target_scores([0, 0, 2, 1], [0, 1, 2, 2], known=2, targets=[0, 0, 2])
+    ClassIncdScores(old=100.0, new=50.0, all=75.0, hm=66.66666666666667)
+    """
+    ids = _integers("targets", targets)
+    predicted, classes = _ids("joint_predicted", joint_predicted), _ids("true", true, ids.size)
     _require_same_length(joint_predicted=predicted, true=classes)
-    hits, is_old = predicted == target_of_class[classes], classes < known
+    hits, is_old = predicted == ids[classes], classes < known
     old, new = _percent(hits[is_old]), _percent(hits[~is_old])
     return ClassIncdScores(old=old, new=new, all=_percent(hits), hm=harmonic_mean(old, new))
 
@@ -189,6 +215,56 @@ def clustering_agreement(predicted: ArrayLike, true: ArrayLike) -> tuple[float, 
         return math.nan, math.nan
     mutual_information = normalized_mutual_info_score(true, predicted)
     return 100.0 * float(mutual_information), 100.0 * float(adjusted_rand_score(true, predicted))
+
+
+def purity(predicted: ArrayLike, true: ArrayLike) -> float:
+    """Percentage of images that are of the most frequent true class of their cluster; more clusters never lower it.
+
+    >>> purity([0, 0, 0, 1], [5, 5, 6, 6])
+    75.0
+    """
+    predicted, true = _ids("predicted", predicted), _ids("true", true)
+    _require_same_length(predicted=predicted, true=true)
+    if true.size == 0:
+        return math.nan
+    # Of the pairs that occur alone: ids may be anything.
+    pairs, counts = np.unique(np.stack([predicted, true]), axis=1, return_counts=True)
+    starts = np.flatnonzero(np.diff(pairs[0], prepend=-1))
+    return 100.0 * int(np.maximum.reduceat(counts, starts).sum()) / true.size
+
+
+def category_discovery_scores(predicted: ArrayLike, true: ArrayLike, known: int, clusters: int) -> CategoryScores:
+    """Accuracies of generalised category discovery: one matching of all clusters with all classes, on these images.
+
+    Old and new are then the parts of it. Old classes are matched like others, by what their images are predicted as.
+    There may be more clusters than classes, or fewer: `match_unequal`.
+
+    >>> category_discovery_scores([1, 1, 0, 2], [0, 0, 1, 2], known=2, clusters=3)
+    CategoryScores(old=100.0, new=100.0, all=100.0)
+    """
+    known = _count("known", known)
+    predicted, true = _ids("predicted", predicted, clusters), _ids("true", true)
+    matched = match_unequal(predicted, true, clusters=clusters, classes=_smallest_range(true))
+    hits, is_old = predicted == matched[true], true < known
+    return CategoryScores(old=_percent(hits[is_old]), new=_percent(hits[~is_old]), all=_percent(hits))
+
+
+def auroc(scores: ArrayLike, positive: ArrayLike) -> float:
+    """Percentage of the pairs of a positive and another image in which the positive has the higher score.
+
+    Equal scores count for half; nan where one kind is missing.
+
+    >>> auroc([0.1, 0.4, 0.35, 0.8], [False, False, True, True])
+    75.0
+    """
+    from scipy.stats import rankdata
+
+    values, chosen = np.asarray(scores, dtype=np.float64), np.asarray(positive, dtype=np.bool_)
+    count, others = int(chosen.sum()), int((~chosen).sum())
+    if not count or not others:
+        return math.nan
+    above = float(rankdata(values)[chosen].sum()) - count * (count + 1) / 2
+    return 100.0 * above / (count * others)
 
 
 def relabel(true: ArrayLike, known: int, assignment: ArrayLike) -> NDArray[np.int64]:

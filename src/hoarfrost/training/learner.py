@@ -200,15 +200,26 @@ class Learner:
         self.config = config
         self._model = replace(self._model, config=config)
 
-    def learn(self, step: Step, *, observer: Observer | None = None, checkpoint: Checkpoint | None = None) -> Learner:
-        """Fits step 0 of a scenario, discovers in a later one; references may learn from labels there too."""
+    def learn(
+        self,
+        step: Step,
+        *,
+        estimate: bool = False,
+        observer: Observer | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> Learner:
+        """Fits step 0 of a scenario, discovers in a later one; references may learn from labels there too.
+
+        With ``estimate`` the number of new classes is not taken from the step.
+        """
         if step.index == 0:
             return self.fit(step.images, observer=observer, checkpoint=checkpoint)
         if self.config.method.supervised:
             return self._fit_again(step, observer=observer, checkpoint=checkpoint)
         if self.config.method.labelled_images and step.labelled is not None:
             return self._discover(step.images, step.novel, step.labelled, observer=observer, checkpoint=checkpoint)
-        return self.discover(step.images, step.novel, observer=observer, checkpoint=checkpoint)
+        novel: int | Literal["auto"] = "auto" if estimate else step.novel
+        return self.discover(step.images, novel, only_new=not step.mixed, observer=observer, checkpoint=checkpoint)
 
     def fit(
         self,
