@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from hoarfrost.data.datasets import load_dataset
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
 from hoarfrost.scenario import build_scenario, class_order, parse_split
@@ -171,3 +172,26 @@ class TestErrors:
     def test_a_split_that_does_not_fit(self) -> None:
         with pytest.raises(InputError, match="adds up to 5 classes, but the data set has 6"):
             build_scenario(TRAIN, TEST, split="3-2")
+
+
+def test_a_share_of_the_labelled_classes_comes_back_without_labels() -> None:
+    train, test = load_dataset("digits", None)
+    whole = build_scenario(train, test, split="5-3-2", seed=1)
+    mixed = build_scenario(train, test, split="5-3-2", seed=1, mixed=0.5)
+    first, labels = mixed.steps[0], mixed.steps[0].images.labels
+    assert labels is not None
+    full = np.bincount(whole.truths[0].train_labels)
+    assert np.bincount(labels).tolist() == [count - round(0.5 * count) for count in full.tolist()]
+    kept = {pixels.tobytes() for pixels in first.images.pixels(slice(None))}
+    for step, truth, alone in zip(mixed.steps[1:], mixed.truths[1:], whole.steps[1:], strict=True):
+        assert step.mixed
+        assert step.images.labels is None
+        old = truth.train_labels < 5
+        assert old.sum() == sum(round(0.5 * count) for count in full.tolist())
+        assert (~old).sum() == len(alone.images), "all of the new ones, and of no other step"
+        back = {pixels.tobytes() for pixels in step.images.pixels(np.flatnonzero(old))}
+        assert not back & kept, "what comes back was not in stage one"
+        assert (step.seen_classes, step.novel) == (alone.seen_classes, alone.novel)
+    assert not any(step.mixed for step in whole.steps)
+    with pytest.raises(InputError, match="from 0 to below 1"):
+        build_scenario(train, test, split="5-5", mixed=1.0)

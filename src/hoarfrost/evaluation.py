@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,9 @@ class Assignment:
     known: int
     """classes of stage one"""
     clusters: tuple[Ids, ...]
-    """of each step, counted within the step"""
+    """of each step, counted within the step; -1 for a class without one, where numbers were estimated"""
+    found: tuple[int, ...] = ()
+    """clusters a step, where numbers were estimated; otherwise as many as classes"""
 
     @property
     def novel_per_step(self) -> tuple[int, ...]:
@@ -56,13 +59,14 @@ class Assignment:
     @property
     def whole(self) -> Ids:
         """``(discovered,)``, counted over all steps."""
-        offsets = np.cumsum((0, *self.novel_per_step))
-        parts = [step + offset for step, offset in zip(self.clusters, offsets, strict=False)]
+        offsets = np.cumsum((0, *(self.found or self.novel_per_step)))
+        parts = [np.where(step < 0, -1, step + offset) for step, offset in zip(self.clusters, offsets, strict=False)]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
-    def with_step(self, clusters: Ids) -> Assignment:
+    def with_step(self, clusters: Ids, found: int | None = None) -> Assignment:
         """With one more step."""
-        return Assignment(self.known, (*self.clusters, clusters))
+        more = () if found is None else (found,)
+        return Assignment(self.known, (*self.clusters, clusters), (*self.found, *more))
 
 
 def score_step(outputs: Outputs, true: Ids, assignment: Assignment) -> dict[str, Any]:
@@ -104,6 +108,49 @@ def score_step(outputs: Outputs, true: Ids, assignment: Assignment) -> dict[str,
         "original_rt": {**percentages(original), "old_matched": rounded(old_matched)},
         "joint_and_novel": scored(beside) if outputs.by_joint else None,
         "confusion": metrics.sparse_rows(metrics.confusion_matrix(predicted, by_cluster, classes)),
+    }
+
+
+def score_open_step(tested: Outputs, seen: Outputs, truth: Truth, step: Step, before: Assignment) -> dict[str, Any]:
+    """The same where old images come back, or the number of new classes was estimated: clusters need not be classes.
+
+    ``tested`` and ``seen`` are of the test images and of the step's own.
+    """
+    true = truth.test.labels
+    assert true is not None
+    found = tested.scores.shape[1] - before.known - sum(before.found)
+    is_new = truth.train_labels >= step.seen_classes
+    clusters = best(seen.novel_scores[-1][is_new]) if found else np.zeros(0, dtype=np.int64)
+    among = truth.train_labels[is_new][: len(clusters)] - step.seen_classes
+    matched = metrics.match_unequal(clusters, among, clusters=found, classes=step.novel)
+    assignment = before.with_step(matched, found)
+    whole, sizes, earlier = assignment.whole, assignment.novel_per_step, seen.scores.shape[1] - found
+    targets = np.concatenate([np.arange(before.known), np.where(whole < 0, -1, before.known + whole)])
+    edges = np.cumsum([before.known, *sizes])
+    by_step = [
+        metrics.target_scores(tested.predicted[own], true[own], 0, targets).all
+        for own in ((true >= first) & (true < last) for first, last in pairwise(edges))
+    ]
+    newness = seen.scores[:, earlier:].max(axis=1) - seen.scores[:, :earlier].max(axis=1) if found else None
+
+    def categories(predicted: Ids, labels: Ids) -> dict[str, float | None]:
+        clusters = tested.scores.shape[1]
+        return percentages(metrics.category_discovery_scores(predicted, labels, before.known, clusters=clusters))
+
+    return {
+        "index": len(sizes),
+        "known": step.seen_classes,
+        "novel": step.novel,
+        "joint": percentages(metrics.unequal_scores(tested.predicted, true, before.known, whole)),
+        "new_by_step_joint": [rounded(value) for value in by_step],
+        "new_by_step_novel": [None] * len(sizes),
+        "original_rt": dict.fromkeys(("old", "new", "all")),
+        "assignment": matched.tolist(),
+        "found": found,
+        "count_error": found - step.novel,
+        "category_discovery": categories(tested.predicted, true),
+        "category_discovery_seen": categories(seen.predicted, truth.train_labels),
+        "auroc_new": None if newness is None else rounded(metrics.auroc(newness, is_new)),
     }
 
 

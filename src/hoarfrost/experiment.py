@@ -63,11 +63,23 @@ class RunConfig:
 
     kind: Literal["run", "demo"] = "run"
     """a demo replaces an earlier demo in its place"""
+    mixed: float = 0.0
+    """the share of the labelled classes' images that come back unlabelled in every discovery"""
+    novel: Literal["given", "auto"] = "given"
+    """whether the number of new classes is said or estimated"""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether clusters need not be as many as classes, or old images come back."""
+        return self.mixed > 0 or self.novel == "auto"
 
     def describe(self, train: ImageSet, test: ImageSet) -> dict[str, Any]:
         """The content of ``config.json``; the images are in it by their digests."""
         images = {"train": train.digest(), "test": test.digest()}
-        return {"format": store.FORMAT, **to_json(self), "images": images}
+        content = to_json(self)
+        if not self.is_open:  # as earlier versions have it, whose runs can be gone on with
+            del content["mixed"], content["novel"]
+        return {"format": store.FORMAT, **content, "images": images}
 
 
 class Watch(Observer):
@@ -164,7 +176,8 @@ class Run:
             if not path.exists():
                 break
             record = store.read_json(path, "stage folder", DISCOVERY_RECORD if step.index else STAGE_ONE_RECORD)
-            if step.index and not is_assignment(record["assignment"], step.novel):
+            closed = "found" not in record.get("scores", {})
+            if step.index and closed and not is_assignment(record["assignment"], step.novel):
                 raise store.damaged(path, "the assignment is none")
             records.append(record)
         return records
@@ -278,7 +291,10 @@ def run(
         seed=learner_config.seed,
         supervised=learner_config.method.supervised,
         labelled_images=learner_config.method.labelled_images,
+        mixed=config.mixed,
     )
+    if config.is_open and (learner_config.method.supervised or learner_config.method.labelled_images):
+        raise InputError(f"the method '{learner_config.method.name}' sees labels: leave out --mixed and --novel")
     for step in scenario.steps[1:]:
         check_novel(step.novel, len(step.images))
     # From the images of stage one alone: those of later steps are not there yet.
@@ -315,10 +331,18 @@ def run(
                     if processes.is_first:
                         folder.log.adopt(log)
                 else:
-                    watch = Watch(learner, step, truth=scenario.truths[step.index], assignment=assignment)
-                    watchers = [watch, folder.log, observer or Observer()] if processes.is_first else [watch]
-                    learner.learn(step, observer=Observers(watchers), checkpoint=folder.checkpoint(step.index))
-                    record = score(learner, scenario, step, assignment)
+                    watchers: list[Observer] = []
+                    if not (config.is_open and step.index):  # whose clusters are no classes yet
+                        watchers = [Watch(learner, step, truth=scenario.truths[step.index], assignment=assignment)]
+                    if processes.is_first:
+                        watchers += [folder.log, observer or Observer()]
+                    learner.learn(
+                        step,
+                        estimate=config.novel == "auto",
+                        observer=Observers(watchers),
+                        checkpoint=folder.checkpoint(step.index),
+                    )
+                    record = score(learner, scenario, step, assignment, is_open=config.is_open)
                     if shelf is not None and step.index == 0 and processes.is_first:
                         shelf.put(learner, record, folder.log)
                 records.append(record)
@@ -342,7 +366,8 @@ def read_metrics(path: Path) -> dict[str, Any]:
 def assignment_of(records: Sequence[Record], scenario: Scenario) -> evaluation.Assignment:
     """Which clusters the discovered classes were matched to, in the steps that are done."""
     clusters = tuple(np.array(record["assignment"], dtype=np.int64) for record in records[1:])
-    return evaluation.Assignment(scenario.steps[0].novel, clusters)
+    found = tuple(record["scores"]["found"] for record in records[1:] if "found" in record["scores"])
+    return evaluation.Assignment(scenario.steps[0].novel, clusters, found)
 
 
 def matched(learner: Learner, step: Step, truth: Truth, network: Network | None = None) -> evaluation.Ids:
@@ -352,7 +377,9 @@ def matched(learner: Learner, step: Step, truth: Truth, network: Network | None 
     return evaluation.match_step(learner.outputs(step.images, network).novel_scores[-1], truth, step)
 
 
-def score(learner: Learner, scenario: Scenario, step: Step, assignment: evaluation.Assignment) -> Record:
+def score(
+    learner: Learner, scenario: Scenario, step: Step, assignment: evaluation.Assignment, *, is_open: bool = False
+) -> Record:
     """The record of a finished stage: its scores, and for a discovery how classes and clusters were matched."""
     started = time.perf_counter()
     truth = scenario.truths[step.index]
@@ -362,6 +389,9 @@ def score(learner: Learner, scenario: Scenario, step: Step, assignment: evaluati
     record: Record = {}
     if step.index == 0:
         record["stage_one"] = evaluation.stage_one_accuracy(tested, true)
+    elif is_open:
+        record["scores"] = evaluation.score_open_step(tested, learner.outputs(step.images), truth, step, assignment)
+        record["assignment"] = record["scores"]["assignment"]
     else:
         clusters = matched(learner, step, truth)
         record["assignment"] = clusters.tolist()

@@ -51,8 +51,13 @@ STEP: Form = {
     "calibrated?": (type(None), SCORES),
     "confusion?": [[[int]]],
     "weight_norms?": [float],
+    "found?": int,
+    "count_error?": int,
+    "category_discovery?": SCORES,
+    "category_discovery_seen?": SCORES,
+    "auroc_new?": SCORE,
 }
-"""the scores of a discovery"""
+"""the scores of a discovery; the last five where old images came back, or the number of classes was estimated"""
 
 STAGE_ONE_RECORD: Form = {"stage_one": SCORE, "seconds": float, "trained?": TRAINED}
 DISCOVERY_RECORD: Form = {"assignment": [int], "scores": STEP, "seconds": float, "trained?": TRAINED}
@@ -93,6 +98,9 @@ RESULT: Form = {
 }
 """a kept result: what the pages show of a run"""
 
+EXPECTED: Form = dict.fromkeys(("gain", "distance", "deviation", "margin"), float)
+COUNT: Form = {"number": int, "least": int, "most": int, "level": float, "curve": [float]}
+
 MODEL: Form = {
     "config": object,
     "backbone": str,
@@ -102,7 +110,19 @@ MODEL: Form = {
     "decided?": [str],
     "needs?": [str],
     "temperature?": float,
-    "threshold?": (float, type(None)),
+    "calibration?": {
+        "novel_temperature": (float, type(None)),
+        "levels": {"images_a_class": float, **{name: [float] for name in ("sizes", "low", "level", "high")}},
+        "expected": (type(None), {**EXPECTED, "error": (float, type(None))}),
+    },
+    "discovery?": (
+        type(None),
+        {
+            **dict.fromkeys(("images", "known", "unsure"), int),
+            "new": [int],
+            "count": (type(None), COUNT),
+        },
+    ),
     "classes?": {
         "rows": [{"name": str, "step": int}],
         "edits": [{"verb": str, "id": int, "name?": str, "into?": int}],

@@ -31,6 +31,8 @@ class Step:
     """classes that this step brings"""
     labelled: ImageSet | None = None
     """the labelled images of step 0 again, from step 1 on; only for a reference that is built on them"""
+    mixed: bool = False
+    """whether some of its images are of classes of step 0"""
 
 
 @dataclass(frozen=True)
@@ -92,12 +94,16 @@ def build_scenario(
     seed: int = 0,
     supervised: bool = False,
     labelled_images: bool = False,
+    mixed: float = 0.0,
 ) -> Scenario:
     """Cuts labelled train and test images into steps. Class ids follow the order of learning.
 
     With ``supervised``, for an upper bound alone, every step has all images up to it, with their labels. With
-    ``labelled_images``, for a reference alone, later steps have the images of step 0 with their labels too.
+    ``labelled_images``, for a reference alone, later steps have the images of step 0 with their labels too. The share
+    ``mixed`` of the images of each class of step 0 is not in that step, and comes back unlabelled in all later ones.
     """
+    if not 0 <= mixed < 1:
+        raise InputError(f"the share of old images that come back must be from 0 to below 1, not {mixed:g}")
     if train.labels is None or test.labels is None:
         raise InputError("a scenario is made from labelled images")
     if train.class_names != test.class_names:
@@ -108,11 +114,13 @@ def build_scenario(
     position[learned] = np.arange(len(learned))
     train_ids, test_ids = position[train.labels], position[test.labels]
     names = tuple(train.class_names[index] for index in learned)
+    held_out = _held_out(train_ids, sizes[0], mixed, seed)
     steps: list[Step] = []
     truths: list[Truth] = []
     for index, size in enumerate(sizes):
         known = sum(sizes[:index])
-        chosen = np.flatnonzero((train_ids >= (0 if supervised else known)) & (train_ids < known + size))
+        own = (train_ids >= (0 if supervised else known)) & (train_ids < known + size)
+        chosen = np.flatnonzero(own | held_out if index else own & ~held_out)
         seen = np.flatnonzero(test_ids < known + size)
         labelled = replace(train.take(chosen), labels=train_ids[chosen], class_names=names[: known + size])
         if index > 0:
@@ -121,7 +129,16 @@ def build_scenario(
         assert labelled.labels is not None
         images = labelled if index == 0 or supervised else replace(labelled.without_labels(), paths=None)
         again = steps[0].images if index > 0 and labelled_images else None
-        steps.append(Step(index, images, known, size, again))
+        steps.append(Step(index, images, known, size, again, mixed=index > 0 and mixed > 0))
         tested = replace(test.take(seen), labels=test_ids[seen], class_names=names[: known + size])
         truths.append(Truth(labelled.labels, tested))
     return Scenario(tuple(steps), tuple(truths), names)
+
+
+def _held_out(ids: NDArray[np.int64], classes: int, share: float, seed: int) -> NDArray[np.bool_]:
+    """``(N,)``: a random share of the images of each of the first classes, though never all of a class."""
+    held_out, random = np.zeros(len(ids), dtype=bool), np.random.default_rng(seed)
+    for label in range(classes):
+        own = random.permutation(np.flatnonzero(ids == label))
+        held_out[own[: min(round(share * len(own)), max(len(own) - 1, 0))]] = True
+    return held_out

@@ -26,7 +26,15 @@ from hoarfrost.methods import FROST, METHODS
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.gaussians import ClassGaussians
 from hoarfrost.models.network import Design, Network, grow
-from hoarfrost.models.readout import ClassMeans, Gaussians, HeadLogits, HeadProbabilities, Known, ReadoutKind
+from hoarfrost.models.readout import (
+    Calibration,
+    ClassMeans,
+    Gaussians,
+    HeadLogits,
+    HeadProbabilities,
+    Known,
+    ReadoutKind,
+)
 from hoarfrost.models.resnet import ResNet
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.recipes import get_recipe
@@ -141,7 +149,7 @@ def test_means_say_it_by_the_distance_from_the_nearest() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_gaussians_decide_whatever_the_joint_head_says(name: str) -> None:
     network, statistics, features = grown(KINDS[name])
-    readout = KINDS[name].read(network, Known(statistics, temperature=3.0))
+    readout = KINDS[name].read(network, Known(statistics, Calibration(3.0)))
     scores = readout.scores(features)
     assert scores[:, 1].isneginf().all(), "a class without images never wins"
     assert (scores.argmax(dim=1) == torch.tensor([0, 2, 3, 4]).repeat(10)).float().mean() > 0.5
@@ -258,12 +266,12 @@ def test_a_model_of_an_earlier_version_has_a_temperature_of_one(three_steps: Sce
     path = tmp_path / "model" / "model.json"
     content = json.loads(path.read_text())
     content["config"]["method"]["design"]["readout"] = content["config"]["method"]["design"]["readout"]["kind"]
-    del content["temperature"], content["threshold"]
+    del content["temperature"], content["calibration"], content["discovery"]
     path.write_text(json.dumps(content))
     loaded = Learner.load(tmp_path / "model", "cpu")
     test = three_steps.truths[0].test
     assert (loaded.predict_proba(test) == learner.predict_proba(test)).all()
-    with pytest.raises(InputError, match="does not say when an image looks like a known class"):
+    with pytest.raises(InputError, match="does not say what is to be expected of folders"):
         loaded.discover(three_steps.steps[1].images, 3, only_new=False)
     for wrong in (0.0, -1.0, "warm"):
         path.write_text(json.dumps({**content, "temperature": wrong}))

@@ -25,6 +25,7 @@ from hoarfrost.methods import FROST
 from hoarfrost.models.network import Design
 from hoarfrost.models.readout import Calibration, Gaussians
 from hoarfrost.models.statistics import ClassStatistics
+from hoarfrost.number import Levels
 from hoarfrost.training.calibration import fitted_temperature
 from hoarfrost.training.inference import Inference
 
@@ -97,9 +98,9 @@ def test_classes_without_images_have_no_part_in_the_temperature() -> None:
 
 
 def test_after_a_discovery_it_lies_between_both() -> None:
-    after = Calibration(4.0, 7.0).with_more(9.0, images=100, more=100)
+    after = Calibration(4.0, levels=Levels(7.0)).with_more(9.0, images=100, more=100)
     assert after.temperature == pytest.approx(6.0)
-    assert after.threshold == 7
+    assert after.levels == Levels(7.0)
     assert Calibration(4.0).with_more(9.0, images=100, more=0).temperature == pytest.approx(4.0)
 
 
@@ -118,9 +119,6 @@ def test_digits_of_unseen_classes_are_more_unlike_than_seen_ones(
     seen, unseen = (of_classes(images[1], part) for part in (range(OLD), range(OLD, 10)))
     unlikeness = np.concatenate([learner.unlikeness(seen), learner.unlikeness(unseen)])
     assert roc_auc_score(np.arange(len(unlikeness)) >= len(seen), unlikeness) > 0.9
-    threshold = learner.model.calibration.threshold
-    assert threshold is not None
-    assert 0.85 < (learner.unlikeness(seen) < threshold).mean() <= 1
 
 
 def test_a_mixed_folder_is_sorted(fitted: Path, images: tuple[ImageSet, ImageSet], tmp_path: Path) -> None:
@@ -175,12 +173,82 @@ def test_every_image_is_new_unless_it_is_said(fitted: Path, images: tuple[ImageS
     assert set(learner.assigned.tolist()) <= {OLD, OLD + 1}
 
 
-def test_a_folder_of_old_images_has_nothing_to_discover(fitted: Path, images: tuple[ImageSet, ImageSet]) -> None:
+def test_a_folder_of_old_images_has_nothing_to_discover(
+    fitted: Path, images: tuple[ImageSet, ImageSet], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learner, old = Learner.load(fitted, "cpu"), of_classes(images[1], range(OLD))
+    before = learner.predict_proba(images[1])
+    strange = np.random.default_rng(0).integers(0, 256, (1, *old.shape), dtype=np.uint8)
+    for folder in (old, ImageSet(np.concatenate([old.pixels(slice(None)), strange]))):
+        learner.discover(folder, "auto", only_new=False)
+        assert learner.novel_per_step == (), "not even for one strange image"
+        assert learner.count is not None
+        assert learner.count.number == 0
+        assert learner.assigned is not None
+        assert (learner.assigned[: len(old)] == old.labels).mean() > 0.9
+        assert (learner.predict_proba(images[1]) == before).all()
+
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    for index, picture in enumerate(old.pixels(slice(None, None, 2))):
+        Image.fromarray(picture[:, :, 0]).save(pictures / f"{index:03}.png")
+    command = ["discover", str(fitted), str(pictures), "--device", "cpu", "--out", str(tmp_path / "same")]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) == 1
+    assert "nothing new in 113 images: no class is added" in said
+    assert (Learner.load(tmp_path / "same", "cpu").predict_proba(images[1]) == before).all()
+    assert main([*command, "--resume"]) == 0
+    assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize("method", ["hoarfrost", "frost"])
+def test_a_mixed_folder_whose_number_nobody_knows(
+    method: str, images: tuple[ImageSet, ImageSet], tmp_path: Path
+) -> None:
+    train, test = images
+    old, new = of_classes(train, range(OLD)), of_classes(train, range(OLD, 10))
+    assert new.labels is not None
+    assert test.labels is not None
+    settings = {"fit.epochs": 8, "discover.epochs": 2}
+    learner = Learner(method, recipe="digits", device="cpu", settings=settings)
+    learner.fit(replace(old, class_names=old.class_names[:OLD]))
+    learner.save(tmp_path / "model")
+    with_labels = ImageSet(np.concatenate([test.pixels(slice(None)), new.pixels(slice(None))]))
+    true = np.concatenate([test.labels, new.labels])
+    learner.discover(with_labels, "auto", only_new=False)
+    count, assigned, found = learner.count, learner.assigned, learner.model.discovery
+    assert count is not None
+    assert assigned is not None
+    assert found is not None
+    assert learner.novel_per_step == (count.number,)
+    assert 2 <= count.number <= 9
+    assert count.least <= count.number <= count.most
+    assert found.known + found.unsure + sum(found.new) == found.images == len(true)
+    assert (assigned == true)[true < OLD].mean() > 0.85
+    assert (assigned >= OLD)[true < OLD].mean() < 0.1
+    assert ((assigned >= 0) & (assigned < OLD))[true >= OLD].mean() < 0.25
+    learner.save(tmp_path / "found")
+    again = Learner.load(tmp_path / "found", "cpu")
+    assert (again.count, again.model.discovery, again.model.calibration) == (count, found, learner.model.calibration)
+    assert (again.predict_proba(test) == learner.predict_proba(test)).all()
+
+    # Without old ones, the same model finds a number by itself too.
+    learner = Learner.load(tmp_path / "model", "cpu")
+    learner.discover(new)
+    assert learner.count is not None
+    assert 2 <= learner.count.number <= 9
+    assert learner.assigned is not None
+    assert learner.assigned.min() >= OLD
+
+
+def test_a_model_of_an_earlier_version_says_what_it_lacks(fitted: Path, images: tuple[ImageSet, ImageSet]) -> None:
     learner = Learner.load(fitted, "cpu")
-    old = of_classes(images[0], range(OLD)).take(slice(None, None, 40))
-    with pytest.raises(InputError, match=r"of \d+ images look like no known class, too few for 9 new ones"):
-        learner.discover(old, 9, only_new=False)
-    assert learner.novel_per_step == ()
+    learner._model = replace(learner.model, calibration=Calibration())
+    with pytest.raises(InputError, match="fit it again, or say that all is new"):
+        learner.discover(images[1], 2, only_new=False)
+    with pytest.raises(InputError, match="how many new classes there are"):
+        learner.discover(images[1])
 
 
 def test_a_class_that_was_rejected_is_none(fitted: Path, images: tuple[ImageSet, ImageSet]) -> None:
@@ -208,11 +276,13 @@ def test_the_command_sorts_a_mixed_folder(
 ) -> None:
     for index, picture in enumerate(images[1].pixels(slice(None, None, 3))):
         Image.fromarray(picture[:, :, 0]).save(tmp_path / f"{index:03}.png")
-    discover = ["discover", str(fitted), str(tmp_path), "--novel", "5", "--mixed", "--epochs", "1", "--device", "cpu"]
+    discover = ["discover", str(fitted), str(tmp_path), "--novel", "5", "--epochs", "1", "--device", "cpu"]
     assert main([*discover, "--out", str(tmp_path / "second"), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     learned = Learner.load(tmp_path / "second", "cpu").model.statistics.count
     assert 0 < learned[OLD:].sum() < 0.7 * said["images"], "old ones are not learned from"
+    assert sum(said["new"].values()) + said["old"] + said["unsure"] == said["images"]
+    assert said["count"] is None, "it was given"
     assert json.loads((tmp_path / "second" / "config.json").read_text())["mixed"] is True
 
 

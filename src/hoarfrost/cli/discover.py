@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hoarfrost.cli import options
 from hoarfrost.errors import InputError
 from hoarfrost.printing import printable
 
+if TYPE_CHECKING:
+    from hoarfrost.models.model import Model
+
 SUMMARY = "discover new classes in a folder of unlabelled images"
 DESCRIPTION = (
-    "Find --novel new classes in the images below DIR, whatever its sub-folders, and write a model that knows old and "
-    "new classes. report.html in it shows images of each new class."
+    "Sort the images below DIR, whatever its sub-folders, into known classes, new ones and unsure, and write a model "
+    "that knows old and new classes. report.html in it shows images of each new class."
 )
-EXAMPLE = "example: hoarfrost discover model photos/unsorted --novel 5 --out model2"
+EXAMPLE = "example: hoarfrost discover model photos/unsorted --out model2"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``discover``."""
     parser.add_argument("model", metavar="MODEL", help="a model folder, from fit or from an earlier discover")
-    parser.add_argument("images", metavar="DIR", help="a folder of images of new classes, or an .npz file")
-    parser.add_argument("--novel", type=int, required=True, metavar="N", help="how many new classes there are")
+    parser.add_argument("images", metavar="DIR", help="a folder of images, or an .npz file")
+    parser.add_argument("--novel", type=int, metavar="N", help="how many new classes there are (default: estimated)")
     parser.add_argument(
-        "--mixed", action="store_true", help="images of known classes are among them: sort those out first"
+        "--only-new", action="store_true", help="no image is of a known class, as in the paper (default: some may be)"
     )
     parser.add_argument("--out", required=True, metavar="MODEL2", help="the model folder to write")
     parser.add_argument("--epochs", type=options.positive, metavar="N", help="how often every image is seen, this time")
@@ -35,8 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Discovers, saves, and says how many images went where."""
-    import numpy as np
-
     from hoarfrost import store
     from hoarfrost.cli.follow import Following
     from hoarfrost.report.gather import discovery_report, write_report
@@ -45,7 +48,8 @@ def main(args: argparse.Namespace) -> int:
     from hoarfrost.training.learner import Learner, check_novel
     from hoarfrost.training.observers import LogFile, Observers
 
-    check_novel(args.novel)
+    if args.novel is not None:
+        check_novel(args.novel)
     model, out = Path(args.model), Path(args.out)
     learner = Learner.load(model, args.device, args.compile)
     before = learner.config
@@ -59,15 +63,16 @@ def main(args: argparse.Namespace) -> int:
     with Following() as progress:
         learner.follow(progress)
         images = learner.prepare(Path(args.images), options.keeping(args), look=begins)
-    check_novel(args.novel, len(images))
+    if args.novel is not None:
+        check_novel(args.novel, len(images))
     content = {
         "format": store.FORMAT,
         "kind": "discover",
         "model": work.digest(model / "weights.safetensors"),
-        "novel": args.novel,
+        "novel": "auto" if args.novel is None else args.novel,
         "config": to_json(learner.config),
         "images": images.digest(),
-        **({"mixed": True} if args.mixed else {}),
+        **({} if args.only_new else {"mixed": True}),
     }
     if work.is_done(out, content, resume=args.resume, processes=processes):
         learner = Learner.load(out, args.device)
@@ -77,22 +82,47 @@ def main(args: argparse.Namespace) -> int:
             log = LogFile(unfinished / "log.jsonl")
             learner.discover(
                 images,
-                args.novel,
-                only_new=not args.mixed,
+                "auto" if args.novel is None else args.novel,
+                only_new=args.only_new,
                 observer=Observers([log, progress] if processes.is_first else []),
                 checkpoint=store.CheckpointFile(unfinished / work.CHECKPOINT),
             )
-            report = discovery_report(learner, images, processes.first(log.entries))
+            found = learner.model.discovery
+            assert found is not None
+            report = discovery_report(learner, images, processes.first(log.entries)) if found.new else None
             learner.reconfigure(before)  # what this command changed is in config.json, and not for the next discovery
             if processes.is_first:
-                write_report(unfinished / "report.html", report)
+                if report is not None:
+                    write_report(unfinished / "report.html", report)
                 learner.model.write_into(unfinished)
-    names = learner.class_names
-    counts = np.bincount(learner.predict(images), minlength=len(names)).tolist()
-    found = dict(zip(names[-args.novel :], counts[-args.novel :], strict=True))
-    summary = {"model": str(out), "images": len(images), "new": found, "old": sum(counts[: -args.novel])}
-    shown = printable(str(out))
-    lines = [f"{shown}: {args.novel} new classes in {len(images)} images"]
-    lines += [f"  {printable(name)}  {count} images" for name, count in found.items()]
-    lines += [f"  taken for earlier classes  {summary['old']} images", f"report: {shown}/report.html"]
-    return options.answer(args, summary, "\n".join(lines))
+    content, text = summary_of(learner.model, mixed=not args.only_new)
+    where = [f"report: {printable(str(out))}/report.html"] if content["new"] else []
+    return options.answer(args, {"model": str(out), **content}, "\n".join([f"{printable(str(out))}: {text}", *where]))
+
+
+def summary_of(model: Model, *, mixed: bool) -> tuple[dict[str, Any], str]:
+    """What was found, for ``--json`` and in words."""
+    found, expected = model.discovery, model.calibration.expected
+    assert found is not None
+    names = model.class_names[len(model.class_names) - len(found.new) :]
+    error = expected.error if mixed and expected is not None else None
+    content: dict[str, Any] = {
+        "images": found.images,
+        "new": dict(zip(names, found.new, strict=True)),
+        "old": found.known,
+        "unsure": found.unsure,
+        "count": None if found.count is None else asdict(found.count),
+        "expected_error": error,
+    }
+    several = f"{len(names)} new class" + ("es" if len(names) != 1 else "")
+    lines = [f"{several} in {sum(found.new)} of {found.images} images"]
+    if not names:
+        lines = [f"nothing new in {found.images} images: no class is added, and the model stays as it is"]
+    if mixed:
+        lines[0] += f"; {found.known} look like known classes, {found.unsure} are unsure"
+    lines += [f"  {printable(name)}  {count} images" for name, count in content["new"].items()]
+    if found.count is not None and names:
+        lines.append(f"number of new classes, estimated: {found.count.in_words()}")
+    if error is not None and names:
+        lines.append(f"old against new: some {100 * error:.0f} % wrong of the sure images, by known classes held back")
+    return content, "\n".join(lines)

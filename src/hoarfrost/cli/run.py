@@ -36,6 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_method(parser)
     options.add_variant(parser)
     parser.add_argument(
+        "--mixed",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="hold this share of the labelled classes' images out of stage one; it comes back without labels",
+    )
+    parser.add_argument(
+        "--novel", default="given", choices=["given", "auto"], help="auto: estimate how many new classes there are"
+    )
+    parser.add_argument(
         "--epochs", type=options.positive, metavar="N", help="epochs of each discovery; ramps and drops are scaled"
     )
     parser.add_argument("--fit-epochs", type=options.positive, metavar="N", help="epochs of stage one")
@@ -94,7 +104,14 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
         keep=storage(config, options.keeping(args)),
     )
     run_config = RunConfig(
-        dataset=args.dataset, split=split, class_order=args.class_order, learner=config, variant=variant, kind=kind
+        dataset=args.dataset,
+        split=split,
+        class_order=args.class_order,
+        learner=config,
+        variant=variant,
+        kind=kind,
+        mixed=getattr(args, "mixed", 0.0),
+        novel=getattr(args, "novel", "given"),
     )
     with Following() as progress:
         observers: list[Observer] = [progress]

@@ -63,6 +63,13 @@ def score_table(metrics: Mapping[str, Any]) -> str:
         originals.append(
             [str(step["index"]), *(format_score(step["original_rt"][key]) for key in ("old", "new", "all"))]
         )
+    found = [
+        f"step {step['index']}: {step['found']} new classes found for {step['novel']}; AUROC of old against new"
+        f" {format_score(step['auroc_new'])}; category discovery, test images: Old / New / All"
+        f" {numbers([step['category_discovery'][key] for key in ('old', 'new', 'all')])}"
+        for step in metrics["steps"]
+        if "found" in step
+    ]
     order = ", seeded class order" if metrics["class_order"] == "seeded" else ""
     lines = [
         f"{metrics['method']} on {metrics['dataset']}, split {metrics['split']}{order}, seed {metrics['seed']}",
@@ -71,8 +78,7 @@ def score_table(metrics: Mapping[str, Any]) -> str:
         "",
         align(rows),
         "",
-        "the original protocol of ResTune:",
-        align(originals),
+        *(found or ["the original protocol of ResTune:", align(originals)]),
         "",
         "Percent of the test images; docs/protocol.md explains each column.",
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ import hoarfrost
 from hoarfrost import plugins, store
 from hoarfrost.config import DECIDED, Config
 from hoarfrost.errors import InputError, Missing, out_of_memory, require
+from hoarfrost.mixed import Expected
 from hoarfrost.models.backbones import OBJECT, Backbone, build_backbone, name_of
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.description import class_table, read_description
 from hoarfrost.models.network import Network, grow
 from hoarfrost.models.readout import Calibration, Known, Readout
 from hoarfrost.models.statistics import ClassStatistics
+from hoarfrost.number import Count, Levels
 from hoarfrost.settings import from_json, to_json
 
 FILES = frozenset(
@@ -28,6 +30,44 @@ FILES = frozenset(
     | {"checkpoint.safetensors"}
 )
 """what a model folder may hold; a checkpoint was left there by earlier versions that were killed"""
+
+
+def calibration_of(content: Mapping[str, Any]) -> Calibration:
+    """Of the content of ``model.json``; earlier versions had a temperature alone."""
+    found = content.get("calibration", {})
+    levels: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in found.get("levels", {}).items()
+    }
+    made = Calibration(
+        temperature=content.get("temperature", 1.0),
+        novel_temperature=found.get("novel_temperature"),
+        levels=Levels(**levels),
+        expected=None if found.get("expected") is None else Expected(**found["expected"]),
+    )
+    require(made.temperature > 0 and (made.novel_temperature or 1) > 0, "its temperature is not above 0")
+    return made
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """What a discovery found, in numbers of images."""
+
+    images: int
+    known: int
+    """given to classes that were known before"""
+    unsure: int
+    """given to none"""
+    new: tuple[int, ...]
+    """given to each new class"""
+    count: Count | None = None
+    """how the number of new classes was estimated, if it was"""
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Discovery:
+        """Of a part of ``model.json``."""
+        count = content["count"]
+        made = None if count is None else Count(**{**count, "curve": tuple(count["curve"])})
+        return cls(**{**content, "new": tuple(content["new"]), "count": made})
 
 
 @dataclass(frozen=True)
@@ -41,12 +81,14 @@ class Model:
     decided: tuple[str, ...] = tuple(DECIDED)
     """settings that the images of stage one decided, as nobody else had"""
     calibration: Calibration = field(default_factory=Calibration)
+    discovery: Discovery | None = None
+    """what the last discovery found"""
 
     @cached_property
     def readout(self) -> Readout:
         """What decides."""
         method = self.config.method
-        known = Known(self.statistics, self.calibration.temperature, by_heads=method.decides == "trained")
+        known = Known(self.statistics, self.calibration, by_heads=method.decides == "trained")
         return self.network.design.readout.read(self.network, known)
 
     @property
@@ -76,7 +118,8 @@ class Model:
             "classes": self.classes.to_json(),
             "decided": list(self.decided),
             "temperature": self.calibration.temperature,
-            "threshold": self.calibration.threshold,
+            "calibration": {key: value for key, value in asdict(self.calibration).items() if key != "temperature"},
+            "discovery": None if self.discovery is None else asdict(self.discovery),
             "needs": plugins.packages_of([type(part) for part in (*method.terms, *method.stage_one, network.backbone)]),
             "config": to_json(self.config),
         }
@@ -148,10 +191,11 @@ class Model:
             if name not in expected or name not in weights or not _alike(expected[name], weights[name]):
                 raise InputError(f"weights.safetensors does not fit model.json at {name}")
         network.load_state_dict(weights)
-        calibration = Calibration(content.get("temperature", 1.0), content.get("threshold"))
-        require(calibration.temperature > 0, "its temperature is not above 0")
+        calibration = calibration_of(content)
         statistics = ClassStatistics.from_tensors(prototypes)
-        return cls(config, network, statistics, table, tuple(content.get("decided", DECIDED)), calibration)
+        decided, found = tuple(content.get("decided", DECIDED)), content.get("discovery")
+        discovery = None if found is None else Discovery.from_json(found)
+        return cls(config, network, statistics, table, decided, calibration, discovery)
 
     def _problems(self) -> dict[str, bool]:
         """What can be wrong with files that do not belong together."""

@@ -6,15 +6,17 @@ of what is remembered of its classes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from hoarfrost.errors import require
+from hoarfrost.mixed import Expected
 from hoarfrost.models.gaussians import ClassGaussians
 from hoarfrost.models.statistics import ClassStatistics, Kept, Transform
+from hoarfrost.number import Levels
 
 if TYPE_CHECKING:
     from hoarfrost.models.network import Network
@@ -22,17 +24,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How sure a readout may be."""
+    """How sure a readout may be, and what is to be expected of images to come."""
 
     temperature: float = 1.0
     """by which scores are divided before their softmax"""
-    threshold: float | None = None
-    """the unlikeness below which an image looks like a known class; None in models of earlier versions"""
+    novel_temperature: float | None = None
+    """the same for images that look like a discovered class; None where it is no other"""
+    levels: Levels = field(default_factory=Levels)
+    """where splitting into classes ends"""
+    expected: Expected | None = None
+    """of folders in which old and new are mixed; None in models of earlier versions"""
 
     def with_more(self, temperature: float, *, images: int, more: int) -> Calibration:
         """After ``more`` images that have another temperature: between both, by the numbers of images."""
         share = more / max(images + more, 1)
-        return Calibration(float(self.temperature ** (1 - share) * temperature**share), self.threshold)
+        return replace(self, temperature=float(self.temperature ** (1 - share) * temperature**share))
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class Known:
     """What a model knows beside its network, as a readout needs it."""
 
     statistics: ClassStatistics
-    temperature: float = 1.0
+    calibration: Calibration = field(default_factory=Calibration)
     by_heads: bool = True
     """whether its novel heads were trained with this network, and no other one"""
 
@@ -48,8 +54,8 @@ class Known:
 class Readout:
     """The joint head decides. Other readouts derive from this."""
 
-    def __init__(self, network: Network, temperature: float = 1.0) -> None:
-        self.network, self.temperature = network, temperature
+    def __init__(self, network: Network, calibration: Calibration | None = None) -> None:
+        self.network, self.calibration = network, calibration or Calibration()
 
     def scores(self, features: Tensor) -> Tensor:
         """``(B, C)``: the class with the highest is what an image is taken for."""
@@ -57,7 +63,15 @@ class Readout:
 
     def probabilities(self, features: Tensor) -> Tensor:
         """``(B, C)``, calibrated: the softmax of the scores, divided by the temperature."""
-        return (self.scores(features) / self.temperature).softmax(dim=1)
+        return self.tempered(self.scores(features)).softmax(dim=1)
+
+    def tempered(self, scores: Tensor) -> Tensor:
+        """Scores ``(B, C)``, divided by the temperature of what each image looks like most, an old class or a new."""
+        old, new = self.calibration.temperature, self.calibration.novel_temperature
+        if new is None:
+            return scores / old
+        is_new = scores.argmax(dim=1, keepdim=True) >= self.network.labelled_classes
+        return scores / torch.where(is_new, new, old)
 
     def novel_scores(self, features: Tensor, step: int) -> Tensor:
         """``(B, n)``: of the classes of one discovery, counted from 0, by what decides among them alone."""
@@ -127,15 +141,9 @@ class GaussianReadout(Readout):
     """The class decides in whose Gaussian the features are most likely, whatever the joint head says."""
 
     def __init__(self, network: Network, known: Known, settings: Gaussians) -> None:
-        super().__init__(network, known.temperature)
+        super().__init__(network, known.calibration)
         self.by_heads = known.by_heads
-        self.gaussians = ClassGaussians(
-            known.statistics.for_readout,
-            shrink=settings.shrink,
-            ridge=settings.ridge,
-            diagonal=settings.covariance == "diagonal",
-            device=network.joint.weight.device,
-        )
+        self.gaussians = settings.gaussians(known.statistics, network.joint.weight.device)
 
     def _looked_at(self, features: Tensor) -> Tensor:
         return self.network.kept.transformed(self.network.decisive(features).float())
@@ -236,6 +244,13 @@ class Gaussians(ReadoutKind):
     def kept(self) -> Kept:
         """A covariance, unless variances do."""
         return Kept("none" if self.covariance == "diagonal" else self.covariance, self.rank, self.features)
+
+    def gaussians(self, statistics: ClassStatistics, device: torch.device) -> ClassGaussians:
+        """One for each class."""
+        diagonal = self.covariance == "diagonal"
+        return ClassGaussians(
+            statistics.for_readout, shrink=self.shrink, ridge=self.ridge, diagonal=diagonal, device=device
+        )
 
     def read(self, network: Network, known: Known | None = None) -> Readout:
         """By likelihood."""

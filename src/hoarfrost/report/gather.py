@@ -29,9 +29,15 @@ def report_data(
     """What the report of a run shows; ``content`` is that of ``metrics.json``."""
     test = scenario.truths[-1].test
     assert test.labels is not None
-    targets = metrics.relabel(test.labels, assignment.known, assignment.whole)
-    names = cluster_names(scenario.class_names, assignment)
-    shown, sizes = discovered_images(learner, {step.index: step.images for step in scenario.steps[1:]}, names)
+    names, confusion = learner.class_names, None
+    steps = [step.images for step in scenario.steps[1:]]
+    if assignment.found:  # clusters need not be classes
+        steps = [images for images, found in zip(steps, assignment.found, strict=True) if found]
+    else:
+        names = cluster_names(scenario.class_names, assignment)
+        targets = metrics.relabel(test.labels, assignment.known, assignment.whole)
+        confusion = metrics.confusion_matrix(learner.predict(test), targets, learner.network.classes)
+    shown, sizes = discovered_images(learner, dict(enumerate(steps, start=1)), names)
     seconds = content["seconds"]["total"]
     return ReportData(
         title=f"{content['method']} on {content['dataset']}, {content['split']}",
@@ -50,7 +56,7 @@ def report_data(
         known=learner.labelled_classes,
         novel_per_step=learner.novel_per_step,
         weight_norms=joint_norms(learner),
-        confusion=metrics.confusion_matrix(learner.predict(test), targets, learner.network.classes),
+        confusion=confusion,
         samples=shown,
         sizes=sizes,
     )

@@ -1,4 +1,4 @@
-"""How sure a readout may be: the temperature of its probabilities, and from when on an image is unlike all it knows.
+"""How sure a readout may be: the temperature of its probabilities.
 
 A Gaussian is kinder to the images that it was made of than to others. So each half of the images is scored by Gaussians
 of the other half, and no image has to be held back.
@@ -6,14 +6,12 @@ of the other half, and no image has to be held back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost.data.sources import Samples
 from hoarfrost.models.network import Network
-from hoarfrost.models.readout import Calibration, Known
+from hoarfrost.models.readout import Known
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.inference import Inference
 
@@ -21,8 +19,6 @@ Ids = NDArray[np.int64]
 
 MOST = 50_000
 """images that are looked at, evenly taken"""
-LIKE = 0.95
-"""the share of the labelled images that are like their classes"""
 TEMPERATURES = (0.05, 1e4)
 """from the lowest to the highest that is looked at"""
 
@@ -34,8 +30,8 @@ def calibrated(
     labels: Ids,
     statistics: ClassStatistics,
     before: ClassStatistics | None = None,
-) -> Calibration:
-    """From images with class ids ``(N,)``, -1 for none. Those of ``before`` are known already, and their images gone.
+) -> float:
+    """The temperature, from images with class ids ``(N,)``, -1 for none. Those of ``before`` are known already.
 
     ``statistics`` are of the other classes, from all of the images.
     """
@@ -43,36 +39,18 @@ def calibrated(
     kind = network.design.readout
     labelled = np.flatnonzero(labels >= first)
     chosen = labelled[np.linspace(0, len(labelled) - 1, min(len(labelled), MOST)).astype(np.int64)]
-    images, labels = images.take(chosen), labels[chosen]
-    if kind.by_likelihood:  # each image is scored, and counted, by its features alone
-        images = inference.computed_once(images, network)
-    scores, true, unlikeness = [], [], []
-    for scored, counted in _parts(labels, crossed=kind.by_likelihood):
-        found = statistics
-        if counted is not None:
-            found = inference.statistics(images.take(counted), network, labels[counted] - first, len(statistics))
-        readout = kind.read(network, Known(found if before is None else before.extended(found)))
-        if kind.by_likelihood:
-            scores.append(inference.outputs(images.take(scored), readout).scores)
-            true.append(labels[scored])
-        unlikeness.append(inference.unlikeness(images.take(scored), readout))
-    if not unlikeness:
-        return Calibration()
-    threshold = float(np.quantile(np.concatenate(unlikeness), LIKE))
-    return Calibration(fitted_temperature(np.concatenate(scores), np.concatenate(true)) if scores else 1.0, threshold)
-
-
-def _parts(labels: Ids, *, crossed: bool) -> Iterator[tuple[Ids, Ids | None]]:
-    """Positions of images to score, and of those to score them by; None for all."""
-    if not crossed:
-        if len(labels):
-            yield np.arange(len(labels)), None
-        return
+    images, labels = inference.computed_once(images.take(chosen), network), labels[chosen]
     half = alternating(labels)
     halves = [np.flatnonzero(half == number) for number in (0, 1)]
-    if all(map(len, halves)):
-        yield halves[0], halves[1]
-        yield halves[1], halves[0]
+    if not all(map(len, halves)):
+        return 1.0
+    scores, true = [], []
+    for scored, counted in (halves, halves[::-1]):
+        found = inference.statistics(images.take(counted), network, labels[counted] - first, len(statistics))
+        readout = kind.read(network, Known(found if before is None else before.extended(found)))
+        scores.append(inference.outputs(images.take(scored), readout).scores)
+        true.append(labels[scored])
+    return fitted_temperature(np.concatenate(scores), np.concatenate(true))
 
 
 def alternating(labels: Ids) -> Ids:

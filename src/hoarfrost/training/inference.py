@@ -155,7 +155,7 @@ class Inference:
         network = readout.network
         scores, novel, kept, beside = [], [], [], []
         for extracted in self.batches(images, network):
-            scores.append(readout.scores(extracted) / readout.temperature)
+            scores.append(readout.tempered(readout.scores(extracted)))
             novel.append([readout.novel_scores(extracted, step) for step in range(network.steps)])
             if features:
                 kept.append(extracted[:, : network.width])

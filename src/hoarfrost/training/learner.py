@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,7 @@ from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network, check_design, grow, kept_for, to_channels_last
 from hoarfrost.models.readout import Calibration, Readout
+from hoarfrost.number import Count
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import seeded
@@ -158,6 +159,11 @@ class Learner:
         return self.network.novel_per_step
 
     @property
+    def count(self) -> Count | None:
+        """How the last discovery estimated the number of new classes; None where it was given."""
+        return None if self.model.discovery is None else self.model.discovery.count
+
+    @property
     def channels(self) -> int:
         """1 for gray images, 3 for colour."""
         assert self.config.mean is not None
@@ -208,15 +214,26 @@ class Learner:
         self.config = config
         self._model = replace(self._model, config=config)
 
-    def learn(self, step: Step, *, observer: Observer | None = None, checkpoint: Checkpoint | None = None) -> Learner:
-        """Fits step 0 of a scenario, discovers in a later one; references may learn from labels there too."""
+    def learn(
+        self,
+        step: Step,
+        *,
+        estimate: bool = False,
+        observer: Observer | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> Learner:
+        """Fits step 0 of a scenario, discovers in a later one; references may learn from labels there too.
+
+        With ``estimate`` the number of new classes is not taken from the step.
+        """
         if step.index == 0:
             return self.fit(step.images, observer=observer, checkpoint=checkpoint)
         if self.config.method.supervised:
             return self._fit_again(step, observer=observer, checkpoint=checkpoint)
         if self.config.method.labelled_images and step.labelled is not None:
             return self._discover(step.images, step.novel, step.labelled, observer=observer, checkpoint=checkpoint)
-        return self.discover(step.images, step.novel, observer=observer, checkpoint=checkpoint)
+        novel: int | Literal["auto"] = "auto" if estimate else step.novel
+        return self.discover(step.images, novel, only_new=not step.mixed, observer=observer, checkpoint=checkpoint)
 
     def fit(
         self,
@@ -267,7 +284,7 @@ class Learner:
     def discover(
         self,
         unlabelled: Images,
-        novel: int,
+        novel: int | Literal["auto"] = "auto",
         *,
         only_new: bool = True,
         observer: Observer | None = None,
@@ -275,8 +292,9 @@ class Learner:
     ) -> Learner:
         """One discovery step: finds ``novel`` new classes in images without labels, and keeps the earlier ones.
 
-        Every image is of a new class, unless ``only_new`` is False: then images that look like a known class are given
-        to it and not learned from, and one that suits no new class either is given to none (``assigned``).
+        With "auto" their number is estimated (``count``). Every image is of a new class, unless ``only_new`` is False:
+        then images that look like a known class are given to it and not learned from, and one of which it is unsure is
+        given to none (``assigned``). If nothing is new then, no class is added.
         """
         method = self.config.method
         if method.supervised:
@@ -288,7 +306,7 @@ class Learner:
     def _discover(
         self,
         unlabelled: Images,
-        novel: int,
+        novel: int | Literal["auto"],
         labelled: ImageSet | None,
         *,
         only_new: bool = True,
@@ -299,9 +317,11 @@ class Learner:
         before = self.model
         images = self.prepare(unlabelled).without_labels()
         mixed_in = None if labelled is None else self.prepare(labelled)
-        novel = check_novel(novel, len(images))
+        number = None if novel == "auto" else check_novel(novel, len(images))
+        if not len(images):
+            raise InputError("there are no images to discover anything in: give some")
         stage = self._stage(self.config, observer, checkpoint)
-        learned = stage.discover(before, images, novel, mixed_in, only_new=only_new)
+        learned = stage.discover(before, images, number, mixed_in, only_new=only_new)
         return self._keep(learned, learned.model)
 
     def outputs(self, images: Images, network: Network | None = None, *, features: bool = False) -> Outputs:

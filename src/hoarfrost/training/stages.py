@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,13 +25,14 @@ from hoarfrost.data.sources import ImageSource, Samples
 from hoarfrost.errors import InputError
 from hoarfrost.losses.terms import Term
 from hoarfrost.models.classes import ClassTable
-from hoarfrost.models.model import Model
+from hoarfrost.models.model import Discovery, Model
 from hoarfrost.models.network import Network, grow, set_nearest, to_channels_last
 from hoarfrost.models.readout import ClassMeans
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.seeding import derive, seeded
 from hoarfrost.training.averaging import average_of
 from hoarfrost.training.calibration import calibrated
+from hoarfrost.training.expecting import Look, learn_calibration, look_at
 from hoarfrost.training.features import Computed
 from hoarfrost.training.forecast import warn_of_too_much
 from hoarfrost.training.inference import Inference
@@ -48,9 +49,6 @@ from hoarfrost.training.objective import (
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.runtime import Runtime
 from hoarfrost.training.start import Clusters, start_from_clusters
-
-SURE = 0.5
-"""the least probability of a new class for an image to be given to it, where images may be of none"""
 
 
 @dataclass(frozen=True)
@@ -94,17 +92,30 @@ class Stage:
         network.heads.clear()
         statistics = self._statistics(network, samples, labelled.labels, network.classes, "fit")
         classes = ClassTable.of_steps(labelled.class_names, (network.labelled_classes, *network.novel_per_step))
-        calibration = calibrated(self._inference, network, samples, labelled.labels, statistics)
+        calibration = learn_calibration(self._inference, network.eval(), samples, labelled.labels, statistics)
         return Learned(Model(config, network.eval(), statistics, classes, calibration=calibration), trained)
 
     def discover(
-        self, before: Model, images: ImageSet, novel: int, labelled: ImageSet | None = None, *, only_new: bool = True
+        self,
+        before: Model,
+        images: ImageSet,
+        novel: int | None,
+        labelled: ImageSet | None = None,
+        *,
+        only_new: bool = True,
     ) -> Learned:
         """Finds ``novel`` new classes in unlabelled images; a reference sees ``labelled`` ones of stage one again.
 
-        Without ``only_new`` images that look like a known class are given to it, and the others alone are learned from.
+        None: as many as there seem to be. Without ``only_new`` images that look like a known class are given to it, and
+        the others alone are learned from; where nothing is new, the model stays as it is.
         """
         method, teacher = self.config.method, before.network.requires_grad_(False)
+        seen: Samples = self._inference.computed_once(images, teacher) if self.config.fixed else images
+        look = look_at(self._inference, before, seen, novel, only_new=only_new)
+        if not look.novel:
+            described = self._described(batch_size=None, steps=0, compiled=False)
+            return self._found(before, described, np.where(look.unsure, -1, look.known), look)
+        novel = look.novel
         step = teacher.steps + 1
         with seeded(self.config.seed, "grow", step):
             student = to_channels_last(grow(teacher, novel), self.runtime.device)
@@ -114,8 +125,7 @@ class Stage:
             self._samples, student, frozen=frozen_whole, terms=method.active, usual=self.config.discover_augment
         )
         samples, labelled_samples = samples_of(images), None if labelled is None else samples_of(labelled)
-        assigned = np.full(len(images), -1) if only_new else self._assign_known(before, samples)
-        unknown = np.flatnonzero(assigned < 0)
+        assigned, unknown = look.known.copy(), np.flatnonzero(look.known < 0)
         if not only_new:
             samples = self._enough(samples.take(unknown), len(images), novel)
         clusters = self._start(student, before, samples) if method.start == "k-means" else None
@@ -124,8 +134,10 @@ class Stage:
             assigned_new = clusters.labels + teacher.classes
             typical = np.where(clusters.typical, assigned_new, -1)
         else:
-            assigned_new = typical = self._assign_new(student, samples, least=0.0 if only_new else SURE)
+            assigned_new = typical = self._assign_new(student, samples)
+        typical = np.where(look.unsure[unknown], -1, typical)
         assigned[unknown] = assigned_new
+        assigned[look.unsure] = -1
         network = {"trained": student, "unmoved": unmoved}.get(method.decides) or average_of(unmoved, student)
         if network is not student:
             network.novel[-1] = student.novel[-1]
@@ -134,13 +146,22 @@ class Stage:
         if method.design.readout == ClassMeans():
             set_nearest(network.joint, statistics.mean, statistics.count > 0)
         calibration = before.calibration
-        if method.design.readout.by_likelihood:
+        if method.design.readout.by_likelihood and calibration.novel_temperature is None:
             of_new = calibrated(self._inference, network, samples, assigned_new, found, before.statistics)
             known_images, new_images = int(before.statistics.count.sum()), int(found.count.sum())
-            calibration = calibration.with_more(of_new.temperature, images=known_images, more=new_images)
+            calibration = calibration.with_more(of_new, images=known_images, more=new_images)
         classes = before.classes.with_discovered(novel)
         model = Model(self.config, network.eval(), statistics, classes, before.decided, calibration)
-        return Learned(model, trained, assigned)
+        return self._found(model, trained, assigned, look)
+
+    def _found(self, model: Model, trained: dict[str, Any], assigned: NDArray[np.int64], look: Look) -> Learned:
+        """With what was found, in numbers of images."""
+        counts = np.bincount(assigned[assigned >= 0], minlength=model.network.classes).tolist()
+        first = model.network.classes - look.novel
+        discovery = Discovery(
+            len(assigned), sum(counts[:first]), int((assigned < 0).sum()), tuple(counts[first:]), look.count
+        )
+        return Learned(replace(model, discovery=discovery), trained, assigned)
 
     def _samples(
         self, network: Network, images: ImageSet, *, frozen: Sequence[str], terms: Sequence[Term], usual: Augment
@@ -215,16 +236,6 @@ class Stage:
                 gather=self.runtime.processes.gather,
             )
 
-    def _assign_known(self, before: Model, images: Samples) -> NDArray[np.int64]:
-        """``(N,)``: the class id that an image is given to which looks like a known class; -1 for the others."""
-        threshold = before.calibration.threshold
-        if threshold is None:
-            raise InputError("this model does not say when an image looks like a known class: fit it again for that")
-        like = self._inference.unlikeness(images, before.readout) < threshold
-        columns = self._inference.outputs(images, before.readout).predicted
-        # What looks like a class that was rejected looks like none.
-        return np.where(like, before.classes.stands_for[columns], -1)
-
     def _enough(self, images: Samples, whole: int, novel: int) -> Samples:
         """The images that look like no known class, if they can be learned from."""
         if len(images) < max(novel, 2):
@@ -234,15 +245,10 @@ class Stage:
             )
         return images
 
-    def _assign_new(self, student: Network, images: Samples, least: float) -> NDArray[np.int64]:
-        """``(N,)``: the class id that each image is given to, of those that the newest novel head knows.
-
-        It is -1 where the highest of its probabilities is below ``least``.
-        """
-        logits = self._inference.novel_logits(images, student)
-        unsure = (logits.softmax(dim=1).amax(dim=1) < least).cpu().numpy()  # what is no number is found out later
-        clusters: NDArray[np.int64] = logits.argmax(dim=1).cpu().numpy()
-        return np.where(unsure, -1, clusters + student.classes - student.novel_per_step[-1])
+    def _assign_new(self, student: Network, images: Samples) -> NDArray[np.int64]:
+        """``(N,)``: the class id that each image is given to, of those that the newest novel head knows."""
+        clusters: NDArray[np.int64] = self._inference.novel_logits(images, student).argmax(dim=1).cpu().numpy()
+        return clusters + student.classes - student.novel_per_step[-1]
 
     def _statistics(
         self, network: Network, images: Samples, labels: NDArray[np.int64], classes: int, key: str

@@ -13,16 +13,15 @@ from torch import Tensor, nn
 
 from hoarfrost.clusters import k_means, principal_components
 from hoarfrost.losses.functional import student_t_logits, unit_rows
+from hoarfrost.mixed import RIDGE
 from hoarfrost.models.gaussians import whitened
 from hoarfrost.models.heads import Cosine
 from hoarfrost.models.network import Centres, Network, set_nearest
-from hoarfrost.models.statistics import ClassStatistics
+from hoarfrost.models.statistics import ClassStatistics, Kept
 from hoarfrost.training.processes import Processes
 
 Floats = NDArray[np.floating[Any]]
 
-RIDGE = 7 / 3
-"""added to the variances that features are whitened by, as a part of their mean: both count as 7 to 3"""
 IMAGES_A_DIRECTION = 32
 """so many images there must be for each direction in which clusters are looked for"""
 TYPICAL = 0.8
@@ -58,13 +57,13 @@ def start_from_clusters(
     if isinstance(head, Centres):
         points = principal_components(features, novel)
     elif student.design.readout.by_likelihood:
-        points = _as_measured(student, features, statistics)
+        points = as_measured(features, statistics, student.kept, novel)
     elif isinstance(head, Cosine):
         points = unit_rows(torch.from_numpy(features)).numpy()
     found = processes.first(lambda: k_means(points, novel, seed))
     centres = torch.from_numpy(np.asarray(found, dtype=np.float32))
     near = student_t_logits(torch.from_numpy(points.astype(np.float32)), centres)
-    clusters = Clusters(near.softmax(dim=1), _typical(near.numpy()))
+    clusters = Clusters(near.softmax(dim=1), typical_of(near.numpy()))
     seen = student.backbone_features(torch.from_numpy(features))
     with torch.no_grad():
         if isinstance(head, Centres):
@@ -77,10 +76,10 @@ def start_from_clusters(
     return clusters
 
 
-def _as_measured(student: Network, features: Floats, statistics: ClassStatistics) -> Floats:
-    """Transformed as the readout has it, whitened, and no more directions than the number of images allows."""
-    novel, points = student.novel_per_step[-1], student.kept.transformed(torch.from_numpy(features.astype(np.float32)))
-    white: Floats = whitened(points, statistics.for_readout, RIDGE).numpy()
+def as_measured(features: Floats, statistics: ClassStatistics, kept: Kept, novel: int, ridge: float = RIDGE) -> Floats:
+    """Transformed as a readout has it, whitened, and no more directions than the number of images allows."""
+    points = kept.transformed(torch.from_numpy(features.astype(np.float32)))
+    white: Floats = whitened(points, statistics.for_readout, ridge).numpy()
     directions = max(novel, len(features) // IMAGES_A_DIRECTION)
     return principal_components(white, directions) if directions < white.shape[1] else white
 
@@ -91,8 +90,8 @@ def _means(features: Tensor, labels: NDArray[np.int64], clusters: int) -> Tensor
     return total / torch.from_numpy(np.bincount(labels, minlength=clusters)).clamp(min=1)[:, None]
 
 
-def _typical(near: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """From how near each image is to each centre, ``(N, n)``."""
+def typical_of(near: Floats) -> NDArray[np.bool_]:
+    """``(N,)``: whether an image is one of the nearest to its centre, from how near each is to each, ``(N, n)``."""
     labels, typical = near.argmax(axis=1), np.zeros(len(near), dtype=bool)
     for cluster in range(near.shape[1]):
         own = np.flatnonzero(labels == cluster)

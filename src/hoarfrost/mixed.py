@@ -1,0 +1,302 @@
+"""Folders in which images of known and of new classes are mixed: which image is of which, and whether anything is new.
+
+K-means in the space in which the decision measures, whitened and with few directions: the means of the known classes
+stay where they are, and free centres, one for each new class, move. An image that comes nearest to a known mean is of
+that class. What is to be expected of such a folder is learned from known classes: parts of them are held back as new.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hoarfrost.clusters import principal_components
+from hoarfrost.number import LEAST, MOST, Count, Levels, count_classes, squared_distances
+
+Floats = NDArray[np.floating[Any]]
+Ids = NDArray[np.int64]
+
+RIDGE = 7 / 3
+"""added to the variances that features are whitened by, as a part of their mean: both count as 7 to 3"""
+STARTS, TRIES, ROUNDS = 20, 8, 100
+"""of k-means: starts, of which the best is taken; images that are tried for each first centre; rounds at most"""
+CERTAIN = 2.0
+"""times what one free centre explains without anything new: then something is new"""
+DRAWS, FOLDS = 8, 8
+"""folders that are made of known classes to learn from; parts in which unseen images are looked at"""
+UNSURE, TOLERATED = 0.05, 0.02
+"""the share of the images in those folders that are unsure, since old and new are nearly as near; and of those taken
+for old that are new, or the other way round, up to which none are"""
+FAR = 6.0
+"""times the median distance of the images that are taken for old, or for new: what lies farther is unsure too"""
+
+
+@dataclass(frozen=True)
+class KnownClasses:
+    """Of K classes, what is needed to compare images with them."""
+
+    means: Floats
+    """(K, D)"""
+    covariance: Floats
+    """(D, D) within classes"""
+    features: int
+    """D, or more where these are the directions in which there is anything"""
+
+    @classmethod
+    def of(cls, points: Floats, labels: Ids, features: int, *, diagonal: bool) -> KnownClasses:
+        """Of points ``(n, D)`` with class ids; ``diagonal``: without what features have in common."""
+        labels = np.unique(labels, return_inverse=True)[1]
+        counts = np.bincount(labels)
+        means = np.zeros((len(counts), points.shape[1]))
+        np.add.at(means, labels, points)
+        means /= counts[:, None]
+        apart = points - means[labels]
+        within = np.diag(np.square(apart).mean(axis=0)) if diagonal else apart.T @ apart / len(points)
+        return cls(means, within, features)
+
+    def whitened(self, points: Floats) -> tuple[Floats, Floats]:
+        """Points and means where the covariance, with its ridge, is the same in all directions."""
+        from scipy.linalg import solve_triangular
+
+        ridge = RIDGE * max(np.trace(self.covariance) / self.features, 1e-12)
+        factor = np.linalg.cholesky(self.covariance + ridge * np.eye(len(self.covariance)))
+        both = solve_triangular(factor, np.concatenate([points, self.means]).T, lower=True).T
+        return both[: len(points)], both[len(points) :]
+
+    def view(self, points: Floats, free: int = 0) -> tuple[Floats, Floats]:
+        """Both in the directions in which they vary most: as many as classes, known or new."""
+        white, means = self.whitened(points)
+        both = principal_components(np.concatenate([white, means]), max(len(means), free, 2))
+        return both[: len(points)], both[len(points) :]
+
+    def nearest(self, points: Floats) -> Floats:
+        """``(n,)`` squared distances from the nearest mean, in the directions in which the means differ."""
+        white, means = self.whitened(points)
+        middle = means.mean(axis=0)
+        _, lengths, directions = np.linalg.svd(means - middle, full_matrices=False)
+        apart = directions[lengths > 1e-9 * max(lengths[0], 1e-12)].T
+        found: Floats = squared_distances((white - middle) @ apart, (means - middle) @ apart).min(axis=1)
+        return found
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Free centres that k-means found beside fixed ones."""
+
+    total: float
+    """the sum of squared distances"""
+    labels: Ids
+    """(n,): the free centre of each point, -1 where a fixed one is nearer"""
+    centres: Floats
+
+
+def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, starts: int = STARTS) -> Beside:
+    """K-means of points ``(n, q)`` with ``free`` centres that move, beside ``fixed`` ones ``(K, q)`` that do not.
+
+    The best of several starts, each by greedy k-means++.
+    """
+    random, rows = np.random.default_rng(seed), np.arange(len(points))
+    base = squared_distances(points, fixed).min(axis=1)
+    best = Beside(float(base.sum()), np.full(len(points), -1), points[:0])
+    for start in range(starts if free else 0):
+        left, centres = base, list[Floats]()
+        while len(centres) < free:
+            chance = left / left.sum() if left.sum() > 0 else None
+            tried = points[random.choice(len(points), TRIES, p=chance)]
+            after = np.minimum(left[:, None], squared_distances(points, tried))
+            chosen = int(after.sum(axis=0).argmin())
+            centres.append(tried[chosen])
+            left = after[:, chosen]
+        moved, labels = np.array(centres), np.full(len(points), -2)
+        for _ in range(ROUNDS):
+            distances = squared_distances(points, moved)
+            nearest = distances.argmin(axis=1)
+            own = distances[rows, nearest]
+            before, labels = labels, np.where(own < base, nearest, -1)
+            if (labels == before).all():
+                break
+            for cluster in np.unique(labels[labels >= 0]):
+                moved[cluster] = points[labels == cluster].mean(axis=0)
+        total = float(np.minimum(own, base).sum())
+        if start == 0 or total < best.total:
+            best = Beside(total, labels, moved)
+    return best
+
+
+def first_gain(points: Floats, fixed: Floats, seed: int) -> float:
+    """What one free centre explains, as a part of what a known class in the folder has.
+
+    It is Hartigan's number for one cluster more, divided by the number of images in a known class.
+    """
+    sure = k_means_beside(points, fixed, max(2, len(fixed) // 2), seed, starts=6).labels < 0  # the others took the rest
+    counts = np.bincount(squared_distances(points, fixed)[sure].argmin(axis=1), minlength=len(fixed))
+    size = max(float(np.square(counts).sum()) / max(counts.sum(), 1), 2.0)
+    none, one = (k_means_beside(points, fixed, free, seed, starts=6).total for free in (0, 1))
+    return float((none - one) * max(len(points) - len(fixed), 1) / max(none, 1e-12) / size)
+
+
+UNKNOWN = 1e30
+"""a deviation that no distance comes near to"""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is to be expected of a folder, from known classes alone."""
+
+    gain: float
+    """what one free centre explains where nothing is new"""
+    distance: float
+    deviation: float
+    """how far unseen images of known classes lie from the nearest mean, and the standard deviation of that"""
+    margin: float = 0.0
+    """an image is unsure whose squared distances from old and new differ by less, as a part of their sum"""
+    error: float | None = None
+    """the share of the sure images that are taken for old and are new, or the other way round"""
+
+
+def anything_new(known: KnownClasses, points: Floats, expected: Expected, seed: int) -> bool:
+    """Whether a free centre explains much more than without anything new, or the images lie farther off than that."""
+    farther = (float(known.nearest(points).mean()) - expected.distance) / expected.deviation
+    first = first_gain(*known.view(points), seed)
+    return first > CERTAIN * expected.gain or farther > 1 / math.sqrt(len(points))
+
+
+NOTHING = Count(0, 0, 0, 0.0, ())
+
+
+def count_beside(
+    known: KnownClasses, points: Floats, counted: Floats, expected: Expected, levels: Levels, seed: int
+) -> Count:
+    """The number of new classes in a mixed folder, 0 where nothing is new; ``counted`` are the points for Ward.
+
+    It is the largest number of free centres for which Ward finds as many clusters, or more, in the images they take.
+    """
+    if len(points) > MOST:
+        sample = np.sort(np.random.default_rng(seed).permutation(len(points))[:MOST])
+        levels = replace(levels, images_a_class=levels.images_a_class * MOST / len(points))
+        points, counted = points[sample], counted[sample]
+    if not anything_new(known, points, expected, seed):
+        return NOTHING
+    seen, fixed = known.view(points)
+
+    def found(free: int) -> Count:
+        taken = k_means_beside(seen, fixed, free, seed, starts=6).labels >= 0
+        # A single strange image is no class.
+        return count_classes(counted[taken], levels, seed) if taken.sum() >= 2 * free else NOTHING
+
+    few, many, best = 0, 1, NOTHING
+    while (more := found(many)).number >= many:
+        few, many, best = many, 2 * many, more
+    while many - few > 1:
+        middle = (few + many) // 2
+        more = found(middle)
+        few, many, best = (middle, many, more) if more.number >= middle else (few, middle, best)
+    return replace(best, number=few, least=min(best.least, few), most=max(best.most, few))
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """What each image of a mixed folder is."""
+
+    labels: Ids
+    """(n,): the known class, from 0; -1 for what is new"""
+    gap: Floats
+    """(n,): by how much a new class is nearer than the known ones, from -1 to 1: the difference of their squared
+    distances as a part of the sum"""
+    distance: Floats
+    """(n,): squared, from the nearest class"""
+
+    def unsure(self, expected: Expected) -> NDArray[np.bool_]:
+        """``(n,)``: whether old and new are nearly as near, or both far."""
+        unsure: NDArray[np.bool_] = np.abs(self.gap) < expected.margin
+        for group in (self.labels < 0, self.labels >= 0):
+            if group.any():
+                unsure |= group & (self.distance > FAR * np.median(self.distance[group]))
+        return unsure
+
+
+def sort(known: KnownClasses, points: Floats, new: int, seed: int) -> Sorted:
+    """Each of the points ``(n, D)`` goes to a known class or to one of so many ``new`` ones."""
+    seen, fixed = known.view(points, new)
+    found = k_means_beside(seen, fixed, new, seed)
+    to_known = squared_distances(seen, fixed)
+    old, free = to_known.min(axis=1), squared_distances(seen, found.centres).min(axis=1, initial=np.inf)
+    labels = np.where(found.labels < 0, to_known.argmin(axis=1), -1)
+    gap = (old - free) / np.maximum(old + free, 1e-12) if new else np.full(len(points), -1.0)
+    return Sorted(labels, gap, np.minimum(old, free))
+
+
+def expectations(points: Floats, labels: Ids, seed: int, *, diagonal: bool, learned: bool) -> Expected | None:
+    """From points ``(n, D)`` of known classes ``(n,)``; None where they are too few.
+
+    ``diagonal`` says whether variances alone are known of the classes, ``learned`` whether the network has learned
+    these images: then others lie farther off, new or not, and distances say nothing.
+    """
+    random, features = np.random.default_rng(seed), points.shape[1]
+    counts = np.bincount(labels)
+    enough = counts[labels] >= LEAST
+    points, labels = points[enough], labels[enough]
+    if len(np.unique(labels)) < 2:
+        return None
+    made_of = partial(KnownClasses.of, features=features, diagonal=diagonal)
+    points = points.astype(np.float64) if diagonal else spanned(points)
+    found = []
+    for _ in range(DRAWS + 4):
+        fit, rest = _halves(labels, random)
+        known = made_of(points[fit], labels[fit])
+        found.append(first_gain(*known.view(points[rest]), 0))
+    fold = np.empty(len(labels), dtype=np.int64)
+    for label in np.unique(labels):
+        own = np.flatnonzero(labels == label)
+        fold[own] = random.permutation(len(own)) % FOLDS
+    nearest = np.empty(len(labels))
+    for part in np.unique(fold):
+        known = made_of(points[fold != part], labels[fold != part])
+        nearest[fold == part] = known.nearest(points[fold == part])
+    made = [_made_folder(points, labels, made_of, random) for _ in range(DRAWS)]
+    gap, wrong = np.concatenate([gap for gap, _ in made]), np.concatenate([wrong for _, wrong in made])
+    margin = float(np.quantile(np.abs(gap), UNSURE)) if wrong.mean() > TOLERATED else 0.0
+    return Expected(
+        gain=float(np.mean(found)),
+        distance=float(nearest.mean()),
+        deviation=UNKNOWN if learned else max(float(nearest.std()), 1e-12),
+        margin=margin,
+        error=float(wrong[np.abs(gap) >= margin].mean()),
+    )
+
+
+def spanned(points: Floats) -> Floats:
+    """The points in the directions in which they differ: the same distances in fewer numbers."""
+    centred = points.astype(np.float64) - points.mean(axis=0, dtype=np.float64)
+    if len(points) <= points.shape[1]:
+        _, lengths, directions = np.linalg.svd(centred, full_matrices=False)
+        centred = centred @ directions[lengths > 1e-6 * lengths[0]].T
+    return np.asarray(centred)
+
+
+def _made_folder(
+    points: Floats, labels: Ids, made_of: Callable[[Floats, Ids], KnownClasses], random: np.random.Generator
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """A mixed folder of known classes, a third of them held back as new: the gap, and whether it is wrong."""
+    classes = random.permutation(np.unique(labels))
+    held = classes[: max(1, len(classes) // 3)]
+    new = np.isin(labels, held)
+    fit, rest = _halves(labels, random)
+    fit = fit[~new[fit]]
+    folder = np.concatenate([rest, np.setdiff1d(np.flatnonzero(new), rest)])
+    known = made_of(points[fit], labels[fit])
+    found = sort(known, points[folder], len(held), int(random.integers(2**31)))
+    return found.gap, (found.labels < 0) != new[folder]
+
+
+def _halves(labels: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:
+    """Positions of two random halves of each class."""
+    parts = [random.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+    halves = [(own[: (len(own) + 1) // 2], own[(len(own) + 1) // 2 :]) for own in parts]
+    return np.concatenate([first for first, _ in halves]), np.concatenate([second for _, second in halves])

@@ -1,0 +1,146 @@
+"""How many classes there are among unlabelled images: Ward's clusters, cut where known classes came out right.
+
+Ward's method joins, step by step, the two clusters whose union adds least to the sum of squares. Hartigan's number says
+what one more cluster is worth, H(k) = (n - k) (SSE(k) - SSE(k + 1)) / SSE(k); the number of classes is the first k with
+H(k) at or below a level. The level comes from random subsets of the known classes, whose number is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hoarfrost.errors import InputError
+
+Floats = NDArray[np.floating[Any]]
+Ids = NDArray[np.int64]
+
+MOST = 4000
+"""images that are clustered, at random; memory grows with their square"""
+SUBSETS, SUBSET = 12, 1000
+"""random subsets of the known classes for each size of a class, and the images of the largest"""
+LARGEST, LEAST = 64, 4
+"""images a class in the largest and in the smallest of them"""
+SPREAD = (0.1, 0.9)
+"""of the levels of all subsets, those from here to there make the range of the number"""
+SHOWN = 3
+"""times the number, as far as its curve is kept"""
+
+
+@dataclass(frozen=True)
+class Levels:
+    """At which Hartigan's number splitting ends, by the number of images a class. It grows with that."""
+
+    images_a_class: float = 0.0
+    """of the known classes, the median; new ones are taken to be as large"""
+    sizes: tuple[float, ...] = ()
+    """images a class, rising, at which the levels are known"""
+    low: tuple[float, ...] = ()
+    level: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    """of each size the median over the subsets, and its spread"""
+
+    def at(self, size: float) -> tuple[float, float, float]:
+        """Low, middle and high for so many images a class, between those that are known."""
+        found = [np.interp(np.log(size), np.log(self.sizes), np.log(row)) for row in (self.low, self.level, self.high)]
+        low, level, high = np.exp(found).tolist()
+        return low, level, high
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many new classes there are, as estimated."""
+
+    number: int
+    least: int
+    most: int
+    """the range that the spread of the level leaves"""
+    level: float
+    """Hartigan's number at which splitting ended"""
+    curve: tuple[float, ...]
+    """Hartigan's number for 1, 2, ... classes, as far as is of interest"""
+
+    def in_words(self) -> str:
+        """One number, or a range behind it.
+
+        >>> Count(8, 7, 10, 4.2, ()).in_words(), Count(1, 1, 1, 4.2, ()).in_words()
+        ('8 (7 to 10)', '1')
+        """
+        return f"{self.number}" if self.least == self.most else f"{self.number} ({self.least} to {self.most})"
+
+
+def hartigan(points: Floats) -> Floats:
+    """``(n - 1,)``: Hartigan's number for 1, 2, ... of Ward's clusters of points ``(n, D)``."""
+    from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import squareform
+
+    centred = points.astype(np.float64) - points.mean(axis=0, dtype=np.float64)
+    apart = np.sqrt(squared_distances(centred, centred))
+    np.fill_diagonal(apart, 0)
+    # A merge at height h adds h^2 / 2 to the sum of squares.
+    gains = linkage(squareform(apart, checks=False), "ward")[::-1, 2] ** 2 / 2
+    left = np.square(centred).sum() - np.concatenate([[0], np.cumsum(gains)[:-1]])
+    numbers: Floats = gains * (len(points) - np.arange(1, len(points))) / np.maximum(left, 1e-12)
+    return numbers
+
+
+def squared_distances(points: Floats, centres: Floats) -> Floats:
+    """``(n, c)`` between points ``(n, D)`` and centres ``(c, D)``."""
+    apart = np.square(points).sum(axis=1)[:, None] + np.square(centres).sum(axis=1) - 2 * points @ centres.T
+    distances: Floats = np.maximum(apart, 0)
+    return distances
+
+
+def first_below(numbers: Floats, level: float) -> int:
+    """The first k, from 1, with H(k) at or below the level; one more than there are where none is.
+
+    >>> first_below(np.array([9.0, 5.0, 2.0, 3.0]), 4.0)
+    3
+    """
+    below = numbers <= level
+    return int(below.argmax()) + 1 if below.any() else len(numbers) + 1
+
+
+def learned_levels(points: Floats, labels: Ids, seed: int) -> Levels:
+    """From points ``(n, D)`` of known classes ``(n,)``; without sizes, where the classes are too small for it."""
+    members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    members = [own for own in members if len(own) >= LEAST]
+    if len(members) < 2:
+        return Levels()
+    usual, random = float(np.median([len(own) for own in members])), np.random.default_rng(seed)
+    largest = min(usual, LARGEST)
+    sizes = sorted({int(part * largest) for part in (0.25, 0.5, 1) if part * largest >= LEAST} or {int(largest)})
+    found = [np.quantile(_own_levels(points, members, size, random), [SPREAD[0], 0.5, SPREAD[1]]) for size in sizes]
+    low, level, high = np.transpose(found).tolist()
+    return Levels(usual, tuple(map(float, sizes)), tuple(low), tuple(level), tuple(high))
+
+
+def _own_levels(points: Floats, members: list[Ids], size: int, random: np.random.Generator) -> list[float]:
+    """Of random subsets of the classes, the level at which each comes out with its own number of classes."""
+    most = min(max(2, 3 * len(members) // 4), max(2, SUBSET // size))
+    found = []
+    for _ in range(SUBSETS):
+        classes = int(random.integers(min(max(2, len(members) // 4), most), most + 1))
+        chosen = [random.permutation(members[k])[:size] for k in random.permutation(len(members))[:classes]]
+        numbers = hartigan(points[np.concatenate(chosen)])
+        # Any level from H(classes) to the smallest before it makes that number of them.
+        found.append(float(np.sqrt(max(numbers[classes - 1], 1e-9) * max(numbers[: classes - 1].min(), 1e-9))))
+    return found
+
+
+def count_classes(points: Floats, levels: Levels, seed: int) -> Count:
+    """The number of classes among points ``(n, D)``, about as large each as the known ones."""
+    if not levels.sizes:
+        raise InputError(
+            "this model cannot tell how many new classes there are: say how many (--novel N), or fit again"
+        )
+    share = min(1.0, MOST / len(points), levels.sizes[-1] / levels.images_a_class)
+    taken = max(round(share * len(points)), min(len(points), 2 * LEAST))
+    sample = np.sort(np.random.default_rng(seed).permutation(len(points))[:taken])
+    low, level, high = levels.at(levels.images_a_class * taken / len(points))
+    numbers = hartigan(points[sample]) if taken > 1 else np.zeros(1)
+    number, least, most = (min(first_below(numbers, cut), taken) for cut in (level, high, low))
+    return Count(number, least, most, level, tuple(numbers[: SHOWN * most].round(4).tolist()))

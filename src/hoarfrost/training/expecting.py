@@ -1,0 +1,210 @@
+"""What stage one learns of folders to come, and how such a folder is looked at before anything is learned from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from hoarfrost.clusters import k_means
+from hoarfrost.data.sources import FeatureSet, Samples
+from hoarfrost.errors import InputError
+from hoarfrost.metrics import match_clusters
+from hoarfrost.mixed import RIDGE, KnownClasses, count_beside, expectations, sort, spanned
+from hoarfrost.models.gaussians import mean_covariance
+from hoarfrost.models.model import Model
+from hoarfrost.models.network import Network
+from hoarfrost.models.readout import Calibration, Gaussians
+from hoarfrost.models.statistics import ClassStatistics, transformed
+from hoarfrost.number import LARGEST, Count, count_classes, learned_levels
+from hoarfrost.seeding import derive
+from hoarfrost.training.calibration import calibrated
+from hoarfrost.training.inference import Inference
+from hoarfrost.training.start import as_measured, typical_of
+
+Floats = NDArray[np.floating[Any]]
+Ids = NDArray[np.int64]
+
+MOST_COUNTED, MOST_SORTED = 4000, 1500
+"""labelled images, at random, from which levels are learned; and what to expect of mixed folders"""
+DRAWS = 6
+"""times that a third of the classes is held back as new, for the temperatures"""
+TEMPERATURES = np.geomspace(0.05, 100, 120)
+"""that are looked at"""
+
+
+def learn_calibration(
+    inference: Inference, network: Network, images: Samples, labels: Ids, statistics: ClassStatistics
+) -> Calibration:
+    """From all labelled images of stage one, with their class ids ``(N,)``."""
+    seed, first = derive(inference.config.seed, "expected"), inference.runtime.processes.first
+    counted = some_of_each(labels, MOST_COUNTED, seed)
+    chosen, own = images.take(counted), labels[counted]
+    points = counting_points(inference, chosen, network)
+    levels = first(lambda: learned_levels(points, own, seed))
+    counts = np.bincount(labels)
+    levels = replace(levels, images_a_class=float(np.median(counts[counts > 0])))
+    fewer = some_of_each(own, MOST_SORTED, seed)
+    measured = sorting_points(inference.features(chosen.take(fewer), network), network)
+    diagonal, learned = statistics.for_readout.root is None, not inference.config.fixed
+    expected = first(lambda: expectations(measured, own[fewer], seed, diagonal=diagonal, learned=learned))
+    made = Calibration(levels=levels, expected=expected)
+    if not network.design.readout.by_likelihood:
+        return made
+    found = None
+    if inference.config.fixed and isinstance(images, FeatureSet):
+        features = images.take(counted).images
+        found = first(lambda: held_back_temperatures(network, torch.from_numpy(features), own, seed))
+    if found is None:
+        return replace(made, temperature=calibrated(inference, network, images, labels, statistics))
+    return replace(made, temperature=found[0], novel_temperature=found[1])
+
+
+def some_of_each(labels: Ids, most: int, seed: int) -> Ids:
+    """Positions of at most so many images, as many of each class as can be, though of few classes at least eight."""
+    random = np.random.default_rng(seed)
+    classes = random.permutation(np.unique(labels))[: max(2, most // 8)]
+    each = min(LARGEST, most // len(classes))
+    parts = [random.permutation(np.flatnonzero(labels == label))[:each] for label in classes]
+    return np.sort(np.concatenate(parts))
+
+
+def sorting_points(features: Floats, network: Network) -> Floats:
+    """Features ``(N, D)`` as the readout looks at them."""
+    looked_at = network.kept.transformed(torch.from_numpy(features).float())
+    points: Floats = looked_at.numpy()
+    return points
+
+
+@torch.no_grad()
+def counting_points(inference: Inference, images: Samples, network: Network) -> Floats:
+    """``(N, D)``, in which classes are counted: features that no label has shaped, scaled as Hellinger's distance asks.
+
+    Labels draw the features of known classes together, far more than those of new ones. So where the backbone was
+    trained, the mean outputs of the part before its last one stand in their place.
+    """
+    if isinstance(images, FeatureSet) or inference.config.fixed or len(network.backbone.parts) < 2:
+        return _hellinger(inference.features(images, network))
+    part, outputs, rows = list(network.backbone.parts.values())[-2], list[Tensor](), list[Tensor]()
+
+    def keep(_: nn.Module, __: Any, output: Tensor) -> None:
+        outputs.append(output.float().flatten(2).mean(dim=2) if output.ndim > 2 else output.float())
+
+    hook = part.register_forward_hook(keep)
+    try:
+        for _ in inference.batches(images, network):
+            if outputs:  # of an image, and of its mirror image
+                rows.append(torch.stack(outputs).mean(dim=0))
+                outputs.clear()
+    finally:
+        hook.remove()
+    if not rows:  # a part that is not called as a module, or a process without images
+        return _hellinger(inference.features(images, network))
+    return _hellinger(inference.runtime.processes.gather_rows(torch.cat(rows), len(images)).cpu().numpy())
+
+
+def _hellinger(features: Floats) -> Floats:
+    points: Floats = transformed(torch.from_numpy(features), "hellinger").numpy()
+    return points
+
+
+def held_back_temperatures(network: Network, features: Tensor, labels: Ids, seed: int) -> tuple[float, float] | None:
+    """Of images that look like an old class and of those that look like a new one; None where classes are too few.
+
+    A third of the classes is held back and discovered. Of each class some images are held out; the temperature is the
+    one with which their mean probability is the share that is right.
+    """
+    random, kind, cases = np.random.default_rng(seed), network.design.readout, []
+    if len(np.unique(labels)) < 3 or not isinstance(kind, Gaussians):
+        return None
+    # The same distances in fewer numbers: a ridge is a part of the mean variance of all features.
+    points = spanned(sorting_points(features.numpy(), network))
+    part = points.shape[1] / features.shape[1]
+    features, kind = torch.from_numpy(points).float(), replace(kind, features="plain", ridge=kind.ridge * part)
+    for _ in range(DRAWS):
+        order = random.permutation(np.unique(labels))
+        old, new = len(order) - len(order) // 3, len(order) // 3
+        ids = np.argsort(order)[np.searchsorted(np.sort(order), labels)]
+        members = [random.permutation(np.flatnonzero(ids == label)) for label in range(len(order))]
+        cut = [max(1, len(own) // 6) for own in members]
+        tested = np.concatenate([own[:first] for own, first in zip(members, cut, strict=True)])
+        rest = [own[first:] for own, first in zip(members, cut, strict=True)]
+        fitted, folder = np.concatenate(rest[:old]), np.concatenate(rest[old:])
+        if len(fitted) < old or len(folder) < new:
+            return None
+        known = ClassStatistics.of(features[fitted], torch.from_numpy(ids[fitted]), old, kind.kept)
+        points = as_measured(features[folder].numpy(), known, kind.kept, new, RIDGE * part)
+        centres = k_means(points, new, int(random.integers(2**31)))
+        near = -np.square(points[:, None] - centres).sum(axis=2)
+        clusters, typical = near.argmax(axis=1), typical_of(near)
+        found = ClassStatistics.of(features[folder][typical], torch.from_numpy(clusters[typical]), new, kind.kept)
+        gaussians = kind.gaussians(known.extended(found), torch.device("cpu"))
+        scores = gaussians.log_likelihoods(features[tested]).numpy()
+        target = np.concatenate([np.arange(old), old + match_clusters(clusters, ids[folder] - old, new)])
+        right = scores.argmax(axis=1) == target[ids[tested]]
+        cases.append((scores, scores.argmax(axis=1) >= old, right))
+    temperatures = [
+        _fitting([scores[is_new == which] for scores, is_new, _ in cases], [r[n == which] for _, n, r in cases])
+        for which in (False, True)
+    ]
+    return temperatures[0], temperatures[1]
+
+
+def _fitting(scores: list[Floats], right: list[NDArray[np.bool_]]) -> float:
+    """The temperature with which the mean of the highest probabilities is the share of the images that are right."""
+    share = float(np.concatenate(right).mean()) if sum(map(len, right)) else 1.0
+    apart = [part.astype(np.float64) - part.max(axis=1, keepdims=True) for part in scores if len(part)]
+    sure = [
+        np.concatenate([1 / np.exp(part / temperature).sum(axis=1) for part in apart] or [np.ones(1)]).mean()
+        for temperature in TEMPERATURES
+    ]
+    return float(TEMPERATURES[np.abs(np.array(sure) - share).argmin()])
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is in a folder, before anything is learned from it."""
+
+    novel: int
+    """how many classes are new"""
+    known: Ids
+    """(N,): the class id of what is of a known class, -1 for the others"""
+    unsure: NDArray[np.bool_]
+    """(N,)"""
+    count: Count | None
+    """how the number was estimated, if it was"""
+
+
+def look_at(inference: Inference, before: Model, images: Samples, novel: int | None, *, only_new: bool) -> Look:
+    """Estimates the number of new classes, where it is None, and sorts out known ones, unless all are new."""
+    nothing = Look(novel or 0, np.full(len(images), -1), np.zeros(len(images), dtype=bool), None)
+    if only_new and novel is not None:
+        return nothing
+    calibration, first = before.calibration, inference.runtime.processes.first
+    seed = derive(inference.config.seed, "look", before.network.steps + 1)
+    counted = counting_points(inference, images, before.network) if novel is None else None
+    if only_new:
+        assert counted is not None
+        count = first(lambda: count_classes(counted, calibration.levels, seed))
+        return replace(nothing, novel=count.number, count=count)
+    expected = calibration.expected
+    if expected is None:
+        raise InputError(
+            "this model does not say what is to be expected of folders with known classes in them: fit it again, or say"
+            " that all is new (only_new=True, --only-new)"
+        )
+    points = sorting_points(inference.features(images, before.network), before.network).astype(np.float64)
+    statistics = before.remembered.for_readout
+    present = np.flatnonzero(statistics.count.numpy() > 0)
+    covariance = mean_covariance(statistics, torch.device("cpu")).numpy()
+    known = KnownClasses(statistics.mean.numpy()[present].astype(np.float64), covariance, points.shape[1])
+    estimated = None
+    if counted is not None:
+        estimated = first(lambda: count_beside(known, points, counted, expected, calibration.levels, seed))
+    number = estimated.number if estimated is not None else novel or 0
+    found = first(lambda: sort(known, points, number, seed))
+    return Look(number, np.where(found.labels < 0, -1, present[found.labels]), found.unsure(expected), estimated)

@@ -1,0 +1,108 @@
+"""Old and new images in one folder: k-means beside fixed centres against brute force, and what is learned for it."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hoarfrost.mixed import KnownClasses, anything_new, count_beside, expectations, k_means_beside, sort
+from hoarfrost.number import learned_levels
+
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
+FEATURES = 24
+
+
+def naive_total(points: Floats, fixed: Floats, free: int) -> float:
+    """The least sum of squares over all ways to give each point to a fixed centre, or to one of the free groups."""
+    best = np.inf
+    to_fixed = ((points[:, None] - fixed) ** 2).sum(axis=2).min(axis=1)
+    for groups in itertools.product(range(-1, free), repeat=len(points)):
+        given = np.array(groups)
+        total = to_fixed[given < 0].sum()
+        for group in range(free):
+            own = points[given == group]
+            total += ((own - own.mean(axis=0)) ** 2).sum() if len(own) else 0
+        best = min(best, float(total))
+    return best
+
+
+@pytest.mark.parametrize("free", [1, 2])
+def test_k_means_beside_fixed_centres_finds_the_best_of_all_ways(free: int) -> None:
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        points, fixed = random.normal(size=(8, 2)) * 3, random.normal(size=(2, 2))
+        found = k_means_beside(points, fixed, free, seed)
+        assert found.total == pytest.approx(naive_total(points, fixed, free))
+        centres = np.concatenate([fixed, found.centres])
+        nearest = ((points[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
+        assert np.array_equal(found.labels, np.where(nearest < 2, -1, nearest - 2))
+
+
+def test_without_free_centres_all_go_to_fixed_ones() -> None:
+    points, fixed = np.array([[0.0], [3.0]]), np.array([[1.0]])
+    found = k_means_beside(points, fixed, 0, seed=0)
+    assert (found.total, found.labels.tolist(), found.centres.shape) == (5.0, [-1, -1], (0, 1))
+
+
+def images(classes: range, size: int, seed: int) -> tuple[Floats, Ids]:
+    """Of classes that lie in the same places each time."""
+    places = np.random.default_rng(99).normal(size=(40, FEATURES)) * 1.5
+    labels = np.repeat(np.arange(classes.start, classes.stop), size)
+    return places[labels] + np.random.default_rng(seed).normal(size=(len(labels), FEATURES)), labels
+
+
+def test_old_and_new_are_told_apart_and_nothing_new_is_nothing() -> None:
+    points, labels = images(range(9), 20, seed=0)
+    known = KnownClasses.of(points, labels, FEATURES, diagonal=False)
+    expected = expectations(points, labels, seed=0, diagonal=False, learned=False)
+    assert expected is not None
+    assert expected == expectations(points, labels, seed=0, diagonal=False, learned=False)
+    levels = learned_levels(points, labels, seed=0)
+    (old, old_labels), (new, new_labels) = images(range(9), 12, seed=1), images(range(9, 12), 20, seed=2)
+    assert not anything_new(known, old, expected, seed=0)
+    assert count_beside(known, old, old, expected, levels, seed=0).number == 0
+    strange = np.concatenate([old, np.full((1, FEATURES), 30.0)])
+    assert count_beside(known, strange, strange, expected, levels, seed=0).number == 0, "one image is no class"
+
+    folder, true = np.concatenate([old, new]), np.concatenate([old_labels, new_labels])
+    count = count_beside(known, folder, folder, expected, levels, seed=0)
+    assert count.number == 3
+    found = sort(known, folder, count.number, seed=0)
+    sure = ~found.unsure(expected)
+    assert sure.mean() > 0.85
+    assert np.array_equal(found.labels[sure], np.where(true < 9, true, -1)[sure])
+    assert ((found.gap > 0) == (found.labels < 0)).all()
+    assert expected.error is not None
+    assert expected.error < 0.05
+
+    odd = sort(known, np.concatenate([folder, np.full((1, FEATURES), 60.0)]), 3, seed=0)
+    assert odd.distance[-1] == 0 or odd.unsure(expected)[-1], "what is far from everything is unsure, or alone"
+
+
+def test_the_margin_leaves_unsure_what_errors_are_made_with() -> None:
+    random = np.random.default_rng(5)
+    labels = np.repeat(np.arange(9), 20)
+    points = random.normal(size=(9, FEATURES))[labels] * 0.5 + random.normal(size=(len(labels), FEATURES))
+    near = expectations(points, labels, seed=0, diagonal=False, learned=False)
+    apart = expectations(*images(range(9), 20, seed=0), seed=0, diagonal=False, learned=False)
+    assert near is not None
+    assert apart is not None
+    assert apart.margin == 0 < near.margin
+    assert apart.error is not None
+    assert near.error is not None
+    assert apart.error < near.error
+    assert expectations(points[:3], labels[:3], seed=0, diagonal=False, learned=False) is None
+
+
+def test_variances_alone_will_do_and_learned_images_say_nothing_by_their_distance() -> None:
+    points, labels = images(range(9), 20, seed=0)
+    known = KnownClasses.of(points, labels, FEATURES, diagonal=True)
+    assert np.count_nonzero(known.covariance - np.diag(np.diag(known.covariance))) == 0
+    expected = expectations(points, labels, seed=0, diagonal=True, learned=True)
+    assert expected is not None
+    farther = points * 1.1
+    assert not anything_new(known, farther, expected, seed=0)
