@@ -139,9 +139,7 @@ def add_method(parser: argparse.ArgumentParser, default: str = "hoarfrost") -> N
         help=f"one of those that 'hoarfrost methods' lists (default: {default})",
     )
     names = listed("resnet18", "small", "efficientnet-lite0", "hf:NAME", group=plugins.BACKBONES)
-    parser.add_argument(
-        "--backbone", default="auto", metavar="NAME", help=f"{names} (default: what suits images and device)"
-    )
+    parser.add_argument("--backbone", default="auto", metavar="NAME", help=f"{names} (default: what suits)")
 
 
 def add_variant(parser: argparse.ArgumentParser) -> None:
@@ -150,7 +148,7 @@ def add_variant(parser: argparse.ArgumentParser) -> None:
         "--variant",
         default="code",
         metavar="NAME",
-        help="settings of the authors' public code (code) or as the paper prints them (paper; default: code)",
+        help="settings of the authors' code (code, the default), or as printed (paper)",
     )
 
 

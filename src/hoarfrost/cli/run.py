@@ -15,7 +15,7 @@ SUMMARY = "a whole scenario on a data set, scored"
 DESCRIPTION = (
     "Learn a data set's first classes with labels, discover the others step by step without, and score every step."
 )
-EXAMPLE = "example: hoarfrost run --dataset cifar100 --split 80-20 --method frost --data data --out runs/cifar100"
+EXAMPLE = "example: hoarfrost run --dataset cifar100 --split 80-20 --method frost --out runs/frost"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="SHARE",
-        help="hold this share of the labelled classes' images out of stage one; it comes back without labels",
+        help="of the labelled images this share comes back later, without labels",
     )
     parser.add_argument(
         "--novel", default="given", choices=["given", "auto"], help="auto: estimate how many new classes there are"
