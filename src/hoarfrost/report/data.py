@@ -87,7 +87,7 @@ class DiscoveryData:
 
     sentence: str
     """what was found"""
-    facts: tuple[tuple[str, str], ...]
+    facts: tuple[tuple[str, str], ...] = ()
     """Name and value: method, seed, device, time."""
     new: Sequence[Group]
     known: Sequence[Group] = ()

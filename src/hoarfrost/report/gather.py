@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from numpy.typing import NDArray
 
 from hoarfrost import clusters, evaluation, metrics, store
 from hoarfrost.data.images import ImageSet
+from hoarfrost.models.model import Discovery
 from hoarfrost.report.data import DiscoveryData, Group, ReportData, Shown
 from hoarfrost.scenario import Scenario
+from hoarfrost.training.inference import Outputs
 from hoarfrost.training.learner import Learner
 from hoarfrost.training.observers import Entry
 
@@ -73,11 +76,25 @@ def report_data(
 
 def discovery_report(learner: Learner, images: ImageSet, log: Sequence[Entry], *, mixed: bool) -> DiscoveryData:
     """What can be shown of the last discovery, which was in these images, without any truth."""
-    found, assigned, names = learner.model.discovery, learner.assigned, learner.class_names
+    found, assigned = learner.model.discovery, learner.assigned
     assert found is not None
     assert assigned is not None
     prepared = learner.prepare(images)
-    outputs = learner.outputs(prepared, features=True)
+    data = discovery_data(found, assigned, learner.outputs(prepared, features=True), prepared, learner.class_names)
+    facts = (
+        ("method", learner.config.method.name),
+        ("seed", str(learner.config.seed)),
+        ("backbone", learner.config.backbone),
+        ("computed on", learner.runtime.hardware),
+        ("time", f"{sum(line['seconds'] for line in log):.0f} s"),
+    )
+    return replace(data, sentence=found.in_words(mixed=mixed), facts=facts, log=log)
+
+
+def discovery_data(
+    found: Discovery, assigned: Ids, outputs: Outputs, images: ImageSet, names: Sequence[str]
+) -> DiscoveryData:
+    """What is shown of N images that were ``assigned`` (N,) to classes, the last of which are new; -1 is unsure."""
     assert outputs.features is not None
     first, probabilities = len(names) - len(found.new), outputs.probabilities
     new, old = list(range(first, len(names))), np.unique(assigned[(assigned >= 0) & (assigned < first)])
@@ -86,44 +103,32 @@ def discovery_report(learner: Learner, images: ImageSet, log: Sequence[Entry], *
     share = min(1.0, FULL_CLASSES / max(1, len(new)))  # with many classes fewer images of each
     typical, doubtful = max(1, round(share * TYPICAL)), max(1, round(share * DOUBTFUL))
     ranked = {c: _ranked(assigned, probabilities, c) for c in (*new, *largest)}
+    rows = {c: [*ranked[c][:typical], *ranked[c][typical:][::-1][:doubtful]] for c in new}
+    rows |= {c: ranked[c][:KNOWN_IMAGES] for c in largest}
     unsure = np.flatnonzero(assigned < 0)
     unsure = unsure[np.argsort(probabilities[unsure].max(axis=1), kind="stable")][:UNSURE]
-    rows = {c: [*order[:typical], *order[typical:][::-1][:doubtful]] for c, order in ranked.items()}
-    rows |= {c: ranked[c][:KNOWN_IMAGES] for c in largest}
     chosen = np.unique(np.concatenate([unsure, *rows.values()]).astype(np.int64))
-    pixels = dict(zip(chosen.tolist(), prepared.pixels(chosen), strict=True))
+    pixels = dict(zip(chosen.tolist(), images.pixels(chosen), strict=True))
 
     def shown(positions: Sequence[int]) -> list[Shown]:
-        paths = prepared.paths
+        paths = images.paths
         return [Shown(f"image {row}" if paths is None else paths[row], pixels[row]) for row in positions]
 
-    def group(c: int) -> Group:
-        size, given = int(sizes[c]), rows[c]
-        if c < first:
-            return Group(names[c], size, shown(given))
+    def new_group(c: int) -> Group:
         nearest = [names[k] for k in _nearest(outputs.scores[assigned == c, :first])]
-        return Group(names[c], size, shown(given[:typical]), shown(given[typical:]), nearest)
+        return Group(names[c], int(sizes[c]), shown(rows[c][:typical]), shown(rows[c][typical:]), nearest)
 
     some = np.linspace(0, len(assigned) - 1, min(len(assigned), POINTS)).astype(np.int64)
     return DiscoveryData(
-        sentence=found.in_words(mixed=mixed),
-        facts=(
-            ("method", learner.config.method.name),
-            ("discovery step", str(len(learner.novel_per_step))),
-            ("seed", str(learner.config.seed)),
-            ("backbone", learner.config.backbone),
-            ("computed on", learner.runtime.hardware),
-            ("time", f"{sum(line['seconds'] for line in log):.0f} s"),
-        ),
-        new=[group(c) for c in new],
-        known=[group(c) for c in largest],
+        sentence=found.in_words(mixed=True),
+        new=[new_group(c) for c in new],
+        known=[Group(names[c], int(sizes[c]), shown(rows[c])) for c in largest],
         known_classes=len(old),
         unsure=shown(unsure.tolist()),
         unsure_images=found.unsure,
         count=found.count,
         points=clusters.principal_components(outputs.features[some], 2),
         point_groups=np.where(assigned < 0, -2, np.maximum(assigned - first, -1))[some],
-        log=log,
     )
 
 

@@ -75,7 +75,7 @@ def _discovery(template: jinja2.Template, data: DiscoveryData) -> str:
     names = [group.name for group in data.new]
     map_words = f"{_count(len(data.points), 'image', 'images')} as points, those alike near each other."
     estimate = None
-    if data.count is not None and len(data.count.curve) > 1:
+    if data.new and data.count is not None and len(data.count.curve) > 1:
         words = f"Hartigan's number of 1 to {len(data.count.curve)} classes; {data.count.number} are taken."
         estimate = _picture(figures.number_curve(data.count), words)
     return template.render(
