@@ -159,15 +159,18 @@ def test_nothing_new_is_said(images: Counted) -> None:
 
 
 def evil(data: DiscoveryData) -> DiscoveryData:
-    """As the data, with names that are long, and markup."""
+    """As the data, with names that are long, markup, or not all text."""
     name = EVIL + "x" * 200
     new = [replace(group, name=name + group.name, nearest=[name]) for group in data.new]
-    return replace(data, new=new, unsure=[replace(image, name=name) for image in data.unsure], facts=((EVIL, EVIL),))
+    unsure = [replace(data.unsure[0], name="caf\udce9.png"), *(replace(image, name=name) for image in data.unsure)]
+    return replace(data, new=new, unsure=unsure, facts=((EVIL, EVIL),))
 
 
 def test_names_cannot_become_markup(data: DiscoveryData) -> None:
     text = render(evil(data))
     assert "<script" not in text
+    assert "caf?.png" in Page(text).texts
+    text.encode()
     assert f"{EVIL}{'x' * 200}new-1" in Page(text).texts
     figures = [base64.b64decode(found) for found in re.findall(r"data:image/svg\+xml;base64,([^\"]+)", text)]
     assert len(figures) == 2

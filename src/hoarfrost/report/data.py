@@ -16,14 +16,14 @@ from hoarfrost.number import Count
 class ReportData:
     """The content of one report; C classes, the first `known` of them learned from labels.
 
-    Empty or missing parts are left out of the report: `metrics` and `confusion` are None where the truth is not known.
+    Empty or missing parts are left out of the report: `confusion` is None where clusters need not be classes.
     """
 
     title: str
     """Heading of the page."""
     facts: tuple[tuple[str, str], ...]
     """Name and value of what identifies the run: method, data set, seed, device, time."""
-    metrics: Mapping[str, Any] | None
+    metrics: Mapping[str, Any]
     """The content of `metrics.json`, in percent; a score is None where its group has no image."""
     log: Sequence[Mapping[str, Any]]
     """One entry an epoch, in order: `stage` (0: the labelled one), `epoch`, `loss`, `terms`, and in some `accuracy`."""

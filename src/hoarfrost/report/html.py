@@ -90,7 +90,8 @@ def _discovery(template: jinja2.Template, data: DiscoveryData) -> str:
 
 def _shown(value: object) -> object:
     """Return what the page shows of a value: of text, be it a name, nothing that is not allowed in a page."""
-    return printable(value) if type(value) is str else value
+    # A file's name may have bytes that are no text.
+    return printable(value).encode(errors="replace").decode() if type(value) is str else value
 
 
 def format_scores(values: Sequence[float | None]) -> str:
