@@ -73,9 +73,9 @@ class Group:
 
     name: str
     size: int
-    typical: Sequence[Shown]
+    typical: list[Shown]
     """those whose probability of the class is highest, the highest first"""
-    doubtful: Sequence[Shown] = ()
+    doubtful: list[Shown] = field(default_factory=list)
     """those whose probability of the class is lowest, the lowest first; none of them is typical"""
     nearest: Sequence[str] = ()
     """names of the earlier classes that its images look like most, on average"""

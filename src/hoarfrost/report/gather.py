@@ -24,8 +24,8 @@ Ids = NDArray[np.int64]
 
 TYPICAL, DOUBTFUL, FULL_CLASSES = 8, 4, 12
 """images of a new class on the page of a discovery, and the number of classes up to which it has as many"""
-KNOWN_CLASSES, KNOWN_IMAGES, UNSURE = 6, 6, 12
-"""known classes that it shows, images of each, and unsure images"""
+KNOWN_CLASSES, KNOWN_IMAGES, UNSURE = 6, 4, 12
+"""known classes that it shows, typical images of each and as many doubtful ones, and unsure images"""
 POINTS = 1000
 """images on its map"""
 
@@ -103,26 +103,26 @@ def discovery_data(
     share = min(1.0, FULL_CLASSES / max(1, len(new)))  # with many classes fewer images of each
     typical, doubtful = max(1, round(share * TYPICAL)), max(1, round(share * DOUBTFUL))
     ranked = {c: _ranked(assigned, probabilities, c) for c in (*new, *largest)}
-    rows = {c: [*ranked[c][:typical], *ranked[c][typical:][::-1][:doubtful]] for c in new}
-    rows |= {c: ranked[c][:KNOWN_IMAGES] for c in largest}
+    most = {c: (typical, doubtful) if c >= first else (KNOWN_IMAGES, KNOWN_IMAGES) for c in ranked}
+    ends = {c: (order[: most[c][0]], order[most[c][0] :][::-1][: most[c][1]]) for c, order in ranked.items()}
     unsure = np.flatnonzero(assigned < 0)
     unsure = unsure[np.argsort(probabilities[unsure].max(axis=1), kind="stable")][:UNSURE]
-    chosen = np.unique(np.concatenate([unsure, *rows.values()]).astype(np.int64))
+    chosen = np.unique(np.concatenate([unsure, *(part for parts in ends.values() for part in parts)]).astype(np.int64))
     pixels = dict(zip(chosen.tolist(), images.pixels(chosen), strict=True))
 
     def shown(positions: Sequence[int]) -> list[Shown]:
         paths = images.paths
         return [Shown(f"image {row}" if paths is None else paths[row], pixels[row]) for row in positions]
 
-    def new_group(c: int) -> Group:
-        nearest = [names[k] for k in _nearest(outputs.scores[assigned == c, :first])]
-        return Group(names[c], int(sizes[c]), shown(rows[c][:typical]), shown(rows[c][typical:]), nearest)
+    def group(c: int) -> Group:
+        nearest = [names[k] for k in _nearest(outputs.scores[assigned == c, :first])] if c >= first else []
+        return Group(names[c], int(sizes[c]), shown(ends[c][0]), shown(ends[c][1]), nearest)
 
     some = np.linspace(0, len(assigned) - 1, min(len(assigned), POINTS)).astype(np.int64)
     return DiscoveryData(
         sentence=found.in_words(mixed=True),
-        new=[new_group(c) for c in new],
-        known=[Group(names[c], int(sizes[c]), shown(rows[c])) for c in largest],
+        new=[group(c) for c in new],
+        known=[group(c) for c in largest],
         known_classes=len(old),
         unsure=shown(unsure.tolist()),
         unsure_images=found.unsure,
