@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SUMMARY = "discover new classes in a folder of unlabelled images"
 DESCRIPTION = (
     "Sort the images below DIR, whatever its sub-folders, into known classes, new ones and unsure, and write a model "
-    "that knows old and new classes. report.html in it shows images of each new class."
+    "that knows old and new classes. report.html in it shows what was found."
 )
 EXAMPLE = "example: hoarfrost discover model photos/unsorted --out model2"
 
@@ -87,17 +87,14 @@ def main(args: argparse.Namespace) -> int:
                 observer=Observers([log, progress] if processes.is_first else []),
                 checkpoint=store.CheckpointFile(unfinished / work.CHECKPOINT),
             )
-            found = learner.model.discovery
-            assert found is not None
-            report = discovery_report(learner, images, processes.first(log.entries)) if found.new else None
+            report = discovery_report(learner, images, processes.first(log.entries), mixed=not args.only_new)
             learner.reconfigure(before)  # what this command changed is in config.json, and not for the next discovery
             if processes.is_first:
-                if report is not None:
-                    write_report(unfinished / "report.html", report)
+                write_report(unfinished / "report.html", report)
                 learner.model.write_into(unfinished)
     content, text = summary_of(learner.model, mixed=not args.only_new)
-    where = [f"report: {printable(str(out))}/report.html"] if content["new"] else []
-    return options.answer(args, {"model": str(out), **content}, "\n".join([f"{printable(str(out))}: {text}", *where]))
+    where = printable(str(out))
+    return options.answer(args, {"model": str(out), **content}, f"{where}: {text}\nreport: {where}/report.html")
 
 
 def summary_of(model: Model, *, mixed: bool) -> tuple[dict[str, Any], str]:
@@ -114,12 +111,7 @@ def summary_of(model: Model, *, mixed: bool) -> tuple[dict[str, Any], str]:
         "count": None if found.count is None else asdict(found.count),
         "expected_error": error,
     }
-    several = f"{len(names)} new class" + ("es" if len(names) != 1 else "")
-    lines = [f"{several} in {sum(found.new)} of {found.images} images"]
-    if not names:
-        lines = [f"nothing new in {found.images} images: no class is added, and the model stays as it is"]
-    if mixed:
-        lines[0] += f"; {found.known} look like known classes, {found.unsure} are unsure"
+    lines = [found.in_words(mixed=mixed)]
     lines += [f"  {printable(name)}  {count} images" for name, count in content["new"].items()]
     if found.count is not None and names:
         lines.append(f"number of new classes, estimated: {found.count.in_words()}")

@@ -62,6 +62,23 @@ class Discovery:
     count: Count | None = None
     """how the number of new classes was estimated, if it was"""
 
+    def in_words(self, *, mixed: bool) -> str:
+        """One sentence, without its full stop; ``mixed``: images of known classes were looked for.
+
+        >>> Discovery(400, 260, 20, (70, 50)).in_words(mixed=True)
+        '2 new classes in 120 of 400 images; 260 look like known classes, 20 are unsure'
+        >>> Discovery(9, 1, 1, (7,)).in_words(mixed=True)
+        '1 new class in 7 of 9 images; 1 looks like a known class, 1 is unsure'
+        """
+        classes = f"{len(self.new)} new class" + ("es" if len(self.new) != 1 else "")
+        said = f"{classes} in {sum(self.new)} of {self.images} images"
+        if not self.new:
+            said = f"nothing new in {self.images} images: no class is added, and the model stays as it is"
+        if not mixed:
+            return said
+        known = "looks like a known class" if self.known == 1 else "look like known classes"
+        return f"{said}; {self.known} {known}, {self.unsure} {'is' if self.unsure == 1 else 'are'} unsure"
+
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Discovery:
         """Of a part of ``model.json``."""

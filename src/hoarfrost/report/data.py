@@ -9,19 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hoarfrost.number import Count
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReportData:
     """The content of one report; C classes, the first `known` of them learned from labels.
 
-    Empty or missing parts are left out of the report: `metrics` and `confusion` are None where the truth is not known.
+    Empty or missing parts are left out of the report: `confusion` is None where clusters need not be classes.
     """
 
     title: str
     """Heading of the page."""
     facts: tuple[tuple[str, str], ...]
     """Name and value of what identifies the run: method, data set, seed, device, time."""
-    metrics: Mapping[str, Any] | None
+    metrics: Mapping[str, Any]
     """The content of `metrics.json`, in percent; a score is None where its group has no image."""
     log: Sequence[Mapping[str, Any]]
     """One entry an epoch, in order: `stage` (0: the labelled one), `epoch`, `loss`, `terms`, and in some `accuracy`."""
@@ -53,3 +55,53 @@ class ReportData:
         strangers = sorted(set(self.samples) - set(self.class_names[self.known :]))
         if strangers:
             raise ValueError(f"samples of {strangers[0]!r}, which is not a discovered class")
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """An image on the page of a discovery."""
+
+    name: str
+    """of its file"""
+    pixels: NDArray[np.uint8]
+    """(H, W, 1 or 3)"""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Images that were given to one class."""
+
+    name: str
+    size: int
+    typical: list[Shown]
+    """those whose probability of the class is highest, the highest first"""
+    doubtful: list[Shown] = field(default_factory=list)
+    """those whose probability of the class is lowest, the lowest first; none of them is typical"""
+    nearest: Sequence[str] = ()
+    """names of the earlier classes that its images look like most, on average"""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DiscoveryData:
+    """The content of the page of one discovery in images without labels."""
+
+    sentence: str
+    """what was found"""
+    facts: tuple[tuple[str, str], ...] = ()
+    """Name and value: method, seed, device, time."""
+    new: Sequence[Group]
+    known: Sequence[Group] = ()
+    """the largest of the earlier classes that were given images"""
+    known_classes: int = 0
+    """that were given images, with those that are not shown"""
+    unsure: Sequence[Shown] = ()
+    unsure_images: int = 0
+    """with those that are not shown"""
+    count: Count | None = None
+    """how the number of new classes was estimated, if it was"""
+    points: NDArray[np.floating[Any]]
+    """(n, 2): features of some of the images along their two strongest directions"""
+    point_groups: NDArray[np.int64]
+    """(n,): of each point the position in ``new``, -1 for a known class, -2 for unsure"""
+    log: Sequence[Mapping[str, Any]] = ()
+    """as in ``ReportData``"""

@@ -26,6 +26,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 from PIL import Image
 
+from hoarfrost.number import Count
 from hoarfrost.printing import printable
 
 LogEntry = Mapping[str, Any]
@@ -43,6 +44,9 @@ COUNTS_UP_TO = 12
 """Number of classes up to which the confusion matrix prints its counts."""
 MOST_TICK_LABELS = 25
 LONGEST_LABEL = 16
+MOST_NAMED = 15
+"""New classes that the map names."""
+MARKERS = ("o", "^", "s", "D")
 SMALL = 8.0
 """Size of the text in figures, in points."""
 
@@ -187,7 +191,7 @@ def sample_sheet(images: NDArray[np.uint8], *, columns: int = 8, tile: int = 96)
 
     Little images grow by a whole factor, pixel by pixel, to at most `tile` pixels a side; large ones shrink to it.
     """
-    tiles = [_to_tile(image, tile) for image in images]
+    tiles = [to_tile(image, tile) for image in images]
     width, height = tiles[0].size
     gap = max(2, width // 16)
     across, down = min(columns, len(tiles)), math.ceil(len(tiles) / columns)
@@ -212,6 +216,45 @@ def to_svg(figure: Figure) -> str:
         # savefig would draw all of it once before, for the layout, which is done in drawing anyway.
         FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
     return text.getvalue()
+
+
+def number_curve(count: Count) -> Figure:
+    """Draw Hartigan's number over the number of classes, the level at which splitting ended, and the range."""
+    figure, axes = _panel(4.8, 3.0)
+    numbers = range(1, len(count.curve) + 1)
+    axes.axvspan(count.least - 0.3, count.most + 0.3, color=GRID, label="likely range", linewidth=0)
+    axes.plot(numbers, np.maximum(count.curve, 1e-3), "o-", color=OLD_COLOUR, markersize=3.5, label="Hartigan's number")
+    axes.axhline(count.level, color=MUTED, linestyle="--", linewidth=1.2, label="level, learned from known classes")
+    axes.axvline(count.number, color=NEW_COLOURS[0], linewidth=1.6, label="number taken")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
+    axes.set_xlabel("number of new classes", color=MUTED, fontsize=SMALL)
+    axes.set_ylabel("worth of one class more", color=MUTED, fontsize=SMALL)
+    _legend_below(figure, axes, columns=2)
+    return figure
+
+
+def feature_map(points: NDArray[np.floating[Any]], groups: NDArray[np.int64], names: Sequence[str]) -> Figure:
+    """Draw points (n, 2), each of the new class (n,) with that name, of a known one (-1), or unsure (-2)."""
+    figure, axes = _panel(5.2, 4.6)
+    looks = {-1: ("known classes", OLD_COLOUR, "."), -2: ("unsure", MUTED, "x")}
+    for index, name in enumerate(names):
+        row, column = divmod(index, len(NEW_COLOURS))
+        looks[index] = (_shorten(name), NEW_COLOURS[column], MARKERS[row % len(MARKERS)])
+    for group, (label, colour, marker) in looks.items():
+        mine = points[groups == group]
+        if len(mine):
+            named = label if group < MOST_NAMED else f"_{label}"  # matplotlib leaves those out of a legend
+            axes.scatter(
+                mine[:, 0], mine[:, 1], s=16, color=colour, marker=marker, alpha=0.8, linewidths=0.8, label=named
+            )
+    axes.set_xticks([])
+    axes.set_yticks([])
+    _legend_below(figure, axes, columns=4)
+    return figure
 
 
 def row_shares(matrix: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -331,6 +374,8 @@ def _legend_below(figure: Figure, axes: Axes, *, columns: int, first: Sequence[P
             handlelength=1.4,
             columnspacing=1.4,
         )
+        for text in figure.legends[0].get_texts():
+            text.set_parse_math(False)  # A dollar in a class name is a dollar.
 
 
 def _draw_borders(axes: Axes, blocks: Sequence[ClassBlock], *, classes: int) -> None:
@@ -386,7 +431,7 @@ def _print_counts(axes: Axes, matrix: NDArray[np.int64], shares: NDArray[np.floa
         axes.text(column, row, count, ha="center", va="center", color=colour, fontsize=SMALL)
 
 
-def _to_tile(image: NDArray[np.uint8], tile: int) -> Image.Image:
+def to_tile(image: NDArray[np.uint8], tile: int) -> Image.Image:
     """Return one (H, W, 1 or 3) image as a picture of about `tile` pixels a side."""
     picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).convert("RGBA")
     longest = max(picture.size)

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hoarfrost import evaluation, metrics, store
+from hoarfrost import clusters, evaluation, metrics, store
 from hoarfrost.data.images import ImageSet
-from hoarfrost.report.data import ReportData
+from hoarfrost.models.model import Discovery
+from hoarfrost.report.data import DiscoveryData, Group, ReportData, Shown
 from hoarfrost.scenario import Scenario
+from hoarfrost.training.inference import Outputs
 from hoarfrost.training.learner import Learner
 from hoarfrost.training.observers import Entry
 
 Images = np.ndarray[Any, np.dtype[np.uint8]]
+Ids = NDArray[np.int64]
+
+TYPICAL, DOUBTFUL, FULL_CLASSES = 8, 4, 12
+"""images of a new class on the page of a discovery, and the number of classes up to which it has as many"""
+KNOWN_CLASSES, KNOWN_IMAGES, UNSURE = 6, 4, 12
+"""known classes that it shows, typical images of each and as many doubtful ones, and unsure images"""
+POINTS = 1000
+"""images on its map"""
 
 
 def report_data(
@@ -62,30 +74,78 @@ def report_data(
     )
 
 
-def discovery_report(learner: Learner, images: ImageSet, log: Sequence[Entry]) -> ReportData:
-    """What can be shown of a discovery without any truth."""
-    step = len(learner.novel_per_step)
-    shown, sizes = discovered_images(learner, {step: images}, learner.class_names)
-    return ReportData(
-        title=f"{learner.novel_per_step[-1]} new classes in {len(images)} images",
-        facts=(
-            ("method", learner.config.method.name),
-            ("discovery step", str(step)),
-            ("seed", str(learner.config.seed)),
-            ("backbone", learner.config.backbone),
-            ("computed on", learner.runtime.hardware),
-            ("time", f"{sum(line['seconds'] for line in log):.0f} s"),
-        ),
-        metrics=None,
-        log=log,
-        class_names=learner.class_names,
-        known=learner.labelled_classes,
-        novel_per_step=learner.novel_per_step,
-        weight_norms=joint_norms(learner),
-        confusion=None,
-        samples=shown,
-        sizes=sizes,
+def discovery_report(learner: Learner, images: ImageSet, log: Sequence[Entry], *, mixed: bool) -> DiscoveryData:
+    """What can be shown of the last discovery, which was in these images, without any truth."""
+    found, assigned = learner.model.discovery, learner.assigned
+    assert found is not None
+    assert assigned is not None
+    prepared = learner.prepare(images)
+    data = discovery_data(found, assigned, learner.outputs(prepared, features=True), prepared, learner.class_names)
+    facts = (
+        ("method", learner.config.method.name),
+        ("seed", str(learner.config.seed)),
+        ("backbone", learner.config.backbone),
+        ("computed on", learner.runtime.hardware),
+        ("time", f"{sum(line['seconds'] for line in log):.0f} s"),
     )
+    return replace(data, sentence=found.in_words(mixed=mixed), facts=facts, log=log)
+
+
+def discovery_data(
+    found: Discovery, assigned: Ids, outputs: Outputs, images: ImageSet, names: Sequence[str]
+) -> DiscoveryData:
+    """What is shown of N images that were ``assigned`` (N,) to classes, the last of which are new; -1 is unsure."""
+    assert outputs.features is not None
+    first, probabilities = len(names) - len(found.new), outputs.probabilities
+    new, old = list(range(first, len(names))), np.unique(assigned[(assigned >= 0) & (assigned < first)])
+    sizes = np.bincount(assigned[assigned >= 0], minlength=len(names))
+    largest = old[np.argsort(-sizes[old], kind="stable")][:KNOWN_CLASSES].tolist()
+    share = min(1.0, FULL_CLASSES / max(1, len(new)))  # with many classes fewer images of each
+    typical, doubtful = max(1, round(share * TYPICAL)), max(1, round(share * DOUBTFUL))
+    ranked = {c: _ranked(assigned, probabilities, c) for c in (*new, *largest)}
+    most = {c: (typical, doubtful) if c >= first else (KNOWN_IMAGES, KNOWN_IMAGES) for c in ranked}
+    ends = {c: (order[: most[c][0]], order[most[c][0] :][::-1][: most[c][1]]) for c, order in ranked.items()}
+    unsure = np.flatnonzero(assigned < 0)
+    unsure = unsure[np.argsort(probabilities[unsure].max(axis=1), kind="stable")][:UNSURE]
+    chosen = np.unique(np.concatenate([unsure, *(part for parts in ends.values() for part in parts)]).astype(np.int64))
+    pixels = dict(zip(chosen.tolist(), images.pixels(chosen), strict=True))
+
+    def shown(positions: Sequence[int]) -> list[Shown]:
+        paths = images.paths
+        return [Shown(f"image {row}" if paths is None else paths[row], pixels[row]) for row in positions]
+
+    def group(c: int) -> Group:
+        nearest = [names[k] for k in _nearest(outputs.scores[assigned == c, :first])] if c >= first else []
+        return Group(names[c], int(sizes[c]), shown(ends[c][0]), shown(ends[c][1]), nearest)
+
+    some = np.linspace(0, len(assigned) - 1, min(len(assigned), POINTS)).astype(np.int64)
+    return DiscoveryData(
+        sentence=found.in_words(mixed=True),
+        new=[group(c) for c in new],
+        known=[group(c) for c in largest],
+        known_classes=len(old),
+        unsure=shown(unsure.tolist()),
+        unsure_images=found.unsure,
+        count=found.count,
+        points=clusters.principal_components(outputs.features[some], 2),
+        point_groups=np.where(assigned < 0, -2, np.maximum(assigned - first, -1))[some],
+    )
+
+
+def _ranked(assigned: Ids, probabilities: NDArray[np.float64], c: int) -> list[int]:
+    """Positions of the images that were given to a class, the most probable first."""
+    positions = np.flatnonzero(assigned == c)
+    ranked: list[int] = positions[np.argsort(-probabilities[positions, c], kind="stable")].tolist()
+    return ranked
+
+
+def _nearest(scores: NDArray[np.float32], count: int = 2) -> list[int]:
+    """The classes with the highest mean of scores ``(n, C)``; without those that are merged or rejected."""
+    if not len(scores):
+        return []
+    means = scores.mean(axis=0, dtype=np.float64)
+    best: list[int] = np.argsort(-means, kind="stable")[:count].tolist()
+    return [c for c in best if np.isfinite(means[c])]
 
 
 def cluster_names(class_names: Sequence[str], assignment: evaluation.Assignment) -> tuple[str, ...]:
@@ -120,7 +180,7 @@ def discovered_images(
     return shown, sizes
 
 
-def write_report(path: Path, data: ReportData) -> None:
+def write_report(path: Path, data: ReportData | DiscoveryData) -> None:
     """Writes ``report.html`` as a whole."""
     from hoarfrost.report.html import render
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -17,7 +18,10 @@ from PIL import Image
 
 from hoarfrost.printing import MISSING, format_score, printable
 from hoarfrost.report import figures
-from hoarfrost.report.data import ReportData
+from hoarfrost.report.data import DiscoveryData, ReportData
+
+SIDE, MANY = 256, 200
+"""pixels a side of an image on the page of a discovery, and the number of images above which it is half as many"""
 
 
 @dataclass(frozen=True)
@@ -30,15 +34,23 @@ class Picture:
     note: str = ""
 
 
-def render(data: ReportData) -> str:
+def render(data: ReportData | DiscoveryData) -> str:
     """Return the report as the text of one self-contained HTML page."""
-    template = resources.files("hoarfrost.report").joinpath("template.html.j2").read_text(encoding="utf-8")
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
+        loader=jinja2.FunctionLoader(_template),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
     )
     environment.filters["score"] = format_score
     environment.filters["scores"] = format_scores
-    return environment.from_string(template).render(
+    environment.filters["count"] = _count
+    environment.filters["quoted"] = shlex.quote
+    if isinstance(data, DiscoveryData):
+        return _discovery(environment.get_template("discovery.html.j2"), data)
+    return environment.get_template("template.html.j2").render(
         title=data.title,
         summary=summarise(data),
         facts=data.facts,
@@ -53,9 +65,33 @@ def render(data: ReportData) -> str:
     )
 
 
+def _template(name: str) -> str:
+    return resources.files("hoarfrost.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _discovery(template: jinja2.Template, data: DiscoveryData) -> str:
+    groups = [data.unsure, *(part for group in (*data.new, *data.known) for part in (group.typical, group.doubtful))]
+    side = SIDE if sum(map(len, groups)) <= MANY else SIDE // 2
+    names = [group.name for group in data.new]
+    map_words = f"{_count(len(data.points), 'image', 'images')} as points, those alike near each other."
+    estimate = None
+    if data.new and data.count is not None and len(data.count.curve) > 1:
+        words = f"Hartigan's number of 1 to {len(data.count.curve)} classes; {data.count.number} are taken."
+        estimate = _picture(figures.number_curve(data.count), words)
+    return template.render(
+        data=data,
+        title=f"{data.sentence[0].upper()}{data.sentence[1:]}.",
+        address=lambda image: _jpeg_address(image.pixels, side),
+        estimate=estimate,
+        map=_picture(figures.feature_map(data.points, data.point_groups, names), map_words),
+        curves=_curves(data.log),
+    )
+
+
 def _shown(value: object) -> object:
     """Return what the page shows of a value: of text, be it a name, nothing that is not allowed in a page."""
-    return printable(value) if type(value) is str else value
+    # A file's name may have bytes that are no text.
+    return printable(value).encode(errors="replace").decode() if type(value) is str else value
 
 
 def format_scores(values: Sequence[float | None]) -> str:
@@ -175,6 +211,13 @@ def _png_address(image: Image.Image) -> str:
     content = io.BytesIO()
     image.save(content, format="PNG", optimize=True)
     return _data_address("image/png", content.getvalue())
+
+
+def _jpeg_address(pixels: NDArray[np.uint8], side: int) -> str:
+    """Return the address of an image, (H, W, 1 or 3), of at most `side` pixels a side; little ones grow."""
+    content = io.BytesIO()
+    figures.to_tile(pixels, side).convert("RGB").save(content, format="JPEG", quality=80, optimize=True)
+    return _data_address("image/jpeg", content.getvalue())
 
 
 def _data_address(media_type: str, content: bytes) -> str:

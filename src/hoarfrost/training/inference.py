@@ -52,6 +52,14 @@ class Outputs:
         """(N,) class ids"""
         return best(self.scores)
 
+    @property
+    def probabilities(self) -> NDArray[np.float64]:
+        """(N, C), each row adding up to 1"""
+        logits = self.scores.astype(np.float64)
+        exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+        rows: NDArray[np.float64] = exponentials / exponentials.sum(axis=1, keepdims=True)
+        return rows
+
 
 def best(scores: NDArray[np.float32]) -> NDArray[np.int64]:
     """The class with the highest score, of each image."""

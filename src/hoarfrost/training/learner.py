@@ -378,10 +378,7 @@ class Learner:
 
     def predict_proba(self, images: Images) -> NDArray[np.float64]:
         """Class probabilities ``(N, C)``; columns follow the class ids."""
-        logits = self.outputs(self._every(images)).scores.astype(np.float64)
-        exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
-        probabilities: NDArray[np.float64] = exponentials / exponentials.sum(axis=1, keepdims=True)
-        return probabilities
+        return self.outputs(self._every(images)).probabilities
 
     def predict(self, images: Images) -> NDArray[np.int64]:
         """Class ids ``(N,)``: old classes in the sorted order of their names, then discovered ones."""
