@@ -1,12 +1,15 @@
-"""Memory of a training from disk: it should not depend on how many images there are.
+"""Memory of a training from disk, and of photographs: it should not depend on how many images there are.
 
 python benchmarks/disk_memory.py                            10,000 and 100,000 images
 python benchmarks/disk_memory.py --images 1000 2000 --json  other numbers, and the figures as JSON
+python benchmarks/disk_memory.py --photographs              fit, discover and predict; into docs/speed.md
 
 For each number a folder of that many little JPEG files is made, and one epoch of stage one runs over it in a process
-of its own, on the CPU. The figure is the highest memory of that process and its readers together, sampled: the sum of
-their proportional set sizes, which counts shared pages once. "Own" leaves out the pages of files, such as libraries,
-that the system drops and loads as it likes; "main" is the process without its readers, exactly. Linux only.
+of its own, on the CPU. Photographs have 500 x 375 pixels, and the commands run over them as people call them: on
+20,000 that takes an hour of two cores. The figure is the highest memory of that process and its readers together,
+sampled: the sum of their proportional set sizes, which counts shared pages once. "Own" leaves out the pages of files,
+such as libraries, that the system drops and loads as it likes; "main" is the process without its readers, exactly.
+Linux only.
 """
 
 from __future__ import annotations
@@ -26,15 +29,25 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from hoarfrost.paper.text import markdown, renewed
+
 CLASSES = 10
 SIDE = 64
+PHOTOGRAPH = (500, 375)
 DISTINCT = 200
 """encoded images a class; the files repeat them, each with its number behind the end of the image"""
 SAMPLE_SECONDS = 0.2
 MIB = 1 << 20
 
+BEGIN = "<!-- made by benchmarks/disk_memory.py -->"
+VERBS = {
+    "fit": ["fit", "images", "--out", "model"],
+    "discover": ["discover", "model", "images", "--novel", str(CLASSES), "--out", "model2"],
+    "predict": ["predict", "model2", "images", "--out", "predicted.csv"],
+}
 
-def write_images(folder: Path, count: int) -> None:
+
+def write_images(folder: Path, count: int, size: tuple[int, int] = (SIDE, SIDE)) -> None:
     """Class folders of real, separate files: coloured blots, another mean colour in every class."""
     rng = np.random.default_rng(0)
     for class_id in range(CLASSES):
@@ -43,7 +56,7 @@ def write_images(folder: Path, count: int) -> None:
         for _ in range(DISTINCT):
             blots = np.clip(colour + rng.normal(0, 40, (8, 8, 3)), 0, 255).astype(np.uint8)
             buffer = io.BytesIO()
-            Image.fromarray(blots).resize((SIDE, SIDE), Image.Resampling.BICUBIC).save(buffer, "JPEG", quality=85)
+            Image.fromarray(blots).resize(size, Image.Resampling.BICUBIC).save(buffer, "JPEG", quality=85)
             encoded.append(buffer.getvalue())
         inside = folder / f"class-{class_id}"
         inside.mkdir(parents=True)
@@ -96,19 +109,40 @@ def measure(count: int, settings: dict[str, Any]) -> dict[str, Any]:
         started = time.perf_counter()
         write_images(Path(folder, "images"), count)
         made = time.perf_counter() - started
-        command = [sys.executable, __file__, "--train", f"{folder}/images", "--settings", json.dumps(settings)]
-        peak = own_peak = 0
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            while process.poll() is None:
-                total, own = proportional_memory(process.pid)
-                peak, own_peak = max(peak, total), max(own_peak, own)
-                time.sleep(SAMPLE_SECONDS)
-            assert process.stdout is not None
-            answer = process.stdout.read()
-        if process.returncode:
-            raise SystemExit(f"the training on {count} images failed")
-    peaks = {"peak_mib": peak / MIB, "own_peak_mib": own_peak / MIB}
+        command = [__file__, "--train", f"{folder}/images", "--settings", json.dumps(settings)]
+        peaks, answer = watched(command, Path(folder))
     return {"images": count, **peaks, **json.loads(answer), "make_seconds": made}
+
+
+def watched(arguments: list[str], folder: Path) -> tuple[dict[str, float], str]:
+    """Runs Python in a folder; the highest memory that it took, and what it printed."""
+    peak = own_peak = 0
+    command, started = [sys.executable, *arguments], time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder) as process:
+        while process.poll() is None:
+            total, own = proportional_memory(process.pid)
+            peak, own_peak = max(peak, total), max(own_peak, own)
+            time.sleep(SAMPLE_SECONDS)
+        assert process.stdout is not None
+        answer = process.stdout.read()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(arguments)} failed")
+    return {"peak_mib": peak / MIB, "own_peak_mib": own_peak / MIB, "seconds": time.perf_counter() - started}, answer
+
+
+def photographs(counts: list[int]) -> str:
+    """A row a command: the highest memory with each number of photographs."""
+    rows = {verb: [f"`{verb}`"] for verb in VERBS}
+    for count in counts:
+        with tempfile.TemporaryDirectory() as folder:
+            write_images(Path(folder, "images"), count, PHOTOGRAPH)
+            for verb, arguments in VERBS.items():
+                found, _ = watched(["-m", "hoarfrost", *arguments, "--device", "cpu"], Path(folder))
+                print(f"{count:,} photographs, {verb}: {found}", file=sys.stderr, flush=True)
+                rows[verb] += [f"{found['peak_mib']:,.0f}", f"{found['seconds']:,.0f}"]
+    titles = [title for count in counts for title in (f"{count:,}: MiB", "s")]
+    note = f"Highest memory of a command and its seconds; {os.cpu_count()} cores, which others may have used as well."
+    return f"{markdown(['photographs', *titles], list(rows.values()))}\n\n{note}"
 
 
 PEAKS = {"peak_mib": "peak MiB", "own_peak_mib": "own MiB", "main_peak_mib": "main MiB"}
@@ -130,7 +164,8 @@ def ratio(runs: list[dict[str, Any]], figure: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, nargs="+", default=[10_000, 100_000], metavar="N")
+    parser.add_argument("--images", type=int, nargs="+", metavar="N")
+    parser.add_argument("--photographs", action="store_true")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--json", action="store_true")
@@ -140,8 +175,14 @@ def main() -> None:
     if args.train is not None:
         print(json.dumps(train(args.train, args.settings)))
         return
+    if args.photographs:
+        page = Path(__file__).parents[1] / "docs" / "speed.md"
+        made = photographs(args.images or [1_000, 20_000])
+        page.write_text(renewed(page.read_text(), made, begin=BEGIN))
+        print(made)
+        return
     settings = {"fit.epochs": args.epochs, "fit.batch_size": args.batch}
-    runs = [measure(count, settings) for count in args.images]
+    runs = [measure(count, settings) for count in args.images or [10_000, 100_000]]
     if args.json:
         ratios = {figure: ratio(runs, figure) for figure in PEAKS}
         print(json.dumps({"runs": runs, "ratios": ratios, "cores": os.cpu_count()}, indent=2))

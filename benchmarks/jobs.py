@@ -38,7 +38,7 @@ def carried_out(
 ) -> tuple[float, bool]:
     """Seconds for all runs in a folder, and whether MPS ran; ``shared`` asks for it."""
     compiled = "off" if resolve_device(args.device).type == "cpu" else "on"
-    launch = launch_here(folder, args.data, ["--device", args.device, "--compile", compiled], jobs=jobs)
+    launch = launch_here(folder, args.data, ["--device", args.device, "--compile", compiled])
     made = {run.stage_one for run in plan} if shelf_of(folder).exists() else set()
     began = time.perf_counter()
     with sharing_gpu(jobs) if shared else nullcontext(enter_result=False) as mps:

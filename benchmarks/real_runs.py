@@ -106,7 +106,7 @@ def main() -> None:
         print(f"{run.name}: {what}", flush=True)
 
     with sharing_gpu(args.jobs):
-        launch = launch_here(args.out, args.data, more, jobs=args.jobs)
+        launch = launch_here(args.out, args.data, more)
         failed = carry_out(plan, launch, folder=args.out, jobs=args.jobs, said=said)
     print(summary(plan, args.out))
     if failed:

@@ -254,3 +254,12 @@ def test_the_design_of_a_model_is_refused_before_anything_is_learned(
     assert main([*command, "--set", "method.design.readout=means"]) == 2
     assert "method.design belongs to the model" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("given", "waits"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_sleep_while_they_wait(given: str | None, waits: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", given or "to be put back")
+    if given is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    assert main(["methods"]) == 0
+    assert os.environ["OMP_WAIT_POLICY"] == waits

@@ -218,8 +218,15 @@ def test_what_cannot_be_read_is_not_finished(name: str, text: str, tmp_path: Pat
     assert run.metrics(tmp_path) is None
 
 
+class Silent(Planned):
+    """A run that ends at once."""
+
+    def command(self, folder: Path, data: Path, more: Sequence[str] = ()) -> list[str]:
+        return [sys.executable, "-c", ""]
+
+
 def test_a_run_that_cannot_be_started_leaves_the_others_their_places(tmp_path: Path) -> None:
-    first, second, said = Telling("a", "digits", "5-5"), Telling("b", "digits", "5-5"), []
+    first, second, said = Silent("a", "digits", "5-5"), Silent("b", "digits", "5-5"), []
     (tmp_path / "logs" / "a.log").mkdir(parents=True)
     failed = carry_out(
         [first, second],
@@ -260,26 +267,6 @@ def test_a_process_that_fails_is_heard_of(tmp_path: Path) -> None:
     assert "split '5-6' adds up to 11 classes" in (tmp_path / "logs" / "here-a.log").read_text()
 
 
-class Telling(Planned):
-    """A run that only says how its threads wait."""
-
-    def command(self, folder: Path, data: Path, more: Sequence[str] = ()) -> list[str]:
-        return [sys.executable, "-c", "import os, sys; print(os.environ.get('OMP_WAIT_POLICY'), file=sys.stderr)"]
-
-
-@pytest.mark.parametrize(("jobs", "given", "waits"), [(1, None, "None"), (2, None, "PASSIVE"), (2, "ACTIVE", "ACTIVE")])
-def test_threads_of_several_runs_sleep_while_they_wait(
-    jobs: int, given: str | None, waits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    if given is not None:
-        monkeypatch.setenv("OMP_WAIT_POLICY", given)
-    run = Telling("a", "digits", "5-5")
-    launch = launch_here(tmp_path, tmp_path, jobs=jobs)
-    assert carry_out([run], launch, folder=tmp_path, jobs=jobs, said=lambda _run, _what: None) == []
-    assert (tmp_path / "logs" / "a.log").read_text() == f"{waits}\n"
-
-
 @dataclass(frozen=True)
 class Placed(Planned):
     """A run that says where it is, and stays there for a while."""
@@ -293,7 +280,7 @@ class Placed(Planned):
 
 def test_runs_go_to_the_least_busy_device(tmp_path: Path) -> None:
     plan = [Placed(name, "digits", "5-5", stays=stays) for name, stays in (("a", 0), ("b", 3), ("c", 0), ("d", 0))]
-    launch = launch_here(tmp_path, tmp_path, ["--json"], jobs=2, devices=["cuda:0", "cuda:1"])
+    launch = launch_here(tmp_path, tmp_path, ["--json"], devices=["cuda:0", "cuda:1"])
     assert (
         carry_out(plan, launch, folder=tmp_path, jobs=2, said=lambda _run, _what: None, made={plan[0].stage_one}) == []
     )

@@ -144,6 +144,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not stop anything
             stream.reconfigure(errors="backslashreplace")
     parsed = parse(sys.argv[1:] if arguments is None else list(arguments))
+    # Threads that wait for each other sleep: spinning, they would keep the cores from whoever has something to do, as a
+    # thread that decodes images. What is computed is the same. It has to be said before PyTorch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     resumable = "resume" in parsed
     onward = "; --resume goes on" + (" from the last finished epoch" if "seed" in parsed else "") if resumable else ""
     warnings.showwarning = lambda message, *_, **__: _warn(str(message))

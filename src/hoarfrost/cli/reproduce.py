@@ -195,7 +195,7 @@ def _carry_out(
     begin()
     with sharing_gpu(jobs if on_gpu else 1):
         every = jobs * len(devices)
-        launch = launch_here(folder, data, jobs=every, devices=devices)
+        launch = launch_here(folder, data, devices=devices)
         return carry_out(missing, launch, folder=folder, jobs=every, said=said)
 
 

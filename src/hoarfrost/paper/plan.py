@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -122,16 +121,9 @@ def usual_jobs(devices: Sequence[str]) -> int:
     return min(1 if size is None else max(1, min(JOBS_ON_GPU, size // MEMORY_OF_A_RUN)) for size in sizes)
 
 
-def launch_here(
-    folder: Path, data: Path, more: Sequence[str] = (), *, jobs: int = 1, devices: Sequence[str] = ()
-) -> Launch:
-    """Starts runs as processes of this machine, which end when this one does; each on the least busy of the devices.
-
-    Threads of ``jobs`` processes that wait for each other would keep the CPU from those that have something to do, so
-    they sleep then; what is computed is the same.
-    """
+def launch_here(folder: Path, data: Path, more: Sequence[str] = (), *, devices: Sequence[str] = ()) -> Launch:
+    """Starts runs as processes of this machine, which end when this one does; each on the least busy of the devices."""
     started: list[tuple[str, subprocess.Popen[bytes]]] = []
-    environment = {**({"OMP_WAIT_POLICY": "PASSIVE"} if jobs > 1 else {}), **os.environ}
 
     def launch(run: Planned) -> Job:
         for place in (folder / run.name, log_of(folder, run)):
@@ -143,7 +135,6 @@ def launch_here(
                 run.command(folder, data, [*more, *(["--device", where] if where else [])]),
                 stdout=subprocess.DEVNULL,
                 stderr=log,
-                env=environment,
                 preexec_fn=end_with_parent,
             )
         started.append((where, job))
