@@ -211,7 +211,7 @@ def test_a_mixed_folder_whose_number_nobody_knows(
     old, new = of_classes(train, range(OLD)), of_classes(train, range(OLD, 10))
     assert new.labels is not None
     assert test.labels is not None
-    settings = {"fit.epochs": 8, "discover.epochs": 2}
+    settings = {"discover.epochs": 2}
     learner = Learner(method, recipe="digits", device="cpu", settings=settings)
     learner.fit(replace(old, class_names=old.class_names[:OLD]))
     learner.save(tmp_path / "model")

@@ -270,6 +270,7 @@ def _after_signal(answer: Answer, way: Way) -> str:
         return ""  # all was done
     err = answer.err.decode()
     lines = [line for line in err.splitlines() if line and "  epoch " not in line]
+    lines = [line for line in lines if not line.startswith("hoarfrost: warning: ")]
     if way.kind != "signal" or answer.code != 128 + way.signal or len(lines) != 1 or "Traceback" in err:
         return f"it answered {answer.code}: {err[-400:]!r}"
     return ""

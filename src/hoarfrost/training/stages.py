@@ -110,8 +110,13 @@ class Stage:
         the others alone are learned from; where nothing is new, the model stays as it is.
         """
         method, teacher = self.config.method, before.network.requires_grad_(False)
-        seen: Samples = self._inference.computed_once(images, teacher) if self.config.fixed else images
-        look = look_at(self._inference, before, seen, novel, only_new=only_new)
+        frozen_whole = () if method.moving_statistics else method.frozen
+        samples_of = partial(
+            self._samples, teacher, frozen=frozen_whole, terms=method.active, usual=self.config.discover_augment
+        )
+        # A residual branch, which comes with the student, looks at images.
+        samples = images if method.design.residual else samples_of(images)
+        look = look_at(self._inference, before, samples, novel, only_new=only_new)
         if not look.novel:
             described = self._described(batch_size=None, steps=0, compiled=False)
             return self._found(before, described, np.where(look.unsure, -1, look.known), look)
@@ -120,11 +125,7 @@ class Stage:
         with seeded(self.config.seed, "grow", step):
             student = to_channels_last(grow(teacher, novel), self.runtime.device)
         unmoved = student if method.decides == "trained" else copy.deepcopy(student)
-        frozen_whole = () if method.moving_statistics else method.frozen
-        samples_of = partial(
-            self._samples, student, frozen=frozen_whole, terms=method.active, usual=self.config.discover_augment
-        )
-        samples, labelled_samples = samples_of(images), None if labelled is None else samples_of(labelled)
+        labelled_samples = None if labelled is None else samples_of(labelled)
         assigned, unknown = look.known.copy(), np.flatnonzero(look.known < 0)
         if not only_new:
             samples = self._enough(samples.take(unknown), len(images), novel)
