@@ -17,6 +17,9 @@ FEW = 5
 UNEVEN = 10
 """times that the largest class may have the images of the smallest"""
 
+COMPARED = 1 << 20
+"""bytes, the first of a file, that are compared; what follows may be gigabytes"""
+
 NAMED = 3
 """how many examples a line has; the rest is counted"""
 
@@ -71,18 +74,18 @@ def _name(images: ImageSet, index: int) -> str:
 
 
 def _same_content(images: ImageSet, folder: Path) -> Iterable[list[int]]:
-    """Positions of images with the same bytes: of the file, or of the pixels where there are no files."""
-    groups: dict[bytes | int, list[int]] = defaultdict(list)
+    """Positions of images with the same pixels; of files, with the same size and the same first bytes."""
+    groups: dict[bytes, list[int]] = defaultdict(list)
     if images.paths is None:
         for rows in in_chunks(len(images)):
             for index, pixels in zip(rows, images.pixels(slice(rows.start, rows.stop)), strict=True):
                 groups[hashlib.sha256(pixels.tobytes()).digest()].append(index)
         return (same for same in groups.values() if len(same) > 1)
-    files = [folder / path for path in images.paths]
+    files, by_size = [folder / path for path in images.paths], defaultdict[int, list[int]](list)
     for index, file in enumerate(files):
-        groups[file.stat().st_size].append(index)
-    for same_size in [group for group in groups.values() if len(group) > 1]:  # others cannot be the same
-        for index in same_size:
+        by_size[file.stat().st_size].append(index)
+    for size, same_size in by_size.items():
+        for index in same_size if len(same_size) > 1 else ():  # others cannot be the same
             with files[index].open("rb") as content:
-                groups[hashlib.file_digest(content, "sha256").digest()].append(index)
-    return (same for key, same in groups.items() if isinstance(key, bytes) and len(same) > 1)
+                groups[hashlib.sha256(b"%d " % size + content.read(COMPARED)).digest()].append(index)
+    return (same for same in groups.values() if len(same) > 1)
