@@ -33,6 +33,8 @@ class Recipe:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     fit: Schedule
+    own_fit_epochs: int | None = None
+    """epochs of stage one where a method has a course of its own there; None: as many as usual"""
     discover: Schedule
     fit_augment: Augment
     discover_augment: Augment
@@ -46,9 +48,12 @@ class Recipe:
 
     def config(self, method: Method, seed: int) -> Config:
         """The learner's configuration for a method on this data."""
+        first = self.fit
+        if self.own_fit_epochs is not None and method.fit_course != Course():
+            first = first.shortened(self.own_fit_epochs)
         fit, discover = (
             course.of(usual, stage_one=self.fit.batch_size, large=self.large_batch)
-            for course, usual in ((method.fit_course, self.fit), (method.course, self.discover))
+            for course, usual in ((method.fit_course, first), (method.course, self.discover))
         )
         scale = discover.epochs / method.course.epochs
         terms = tuple(self._tuned(term, scale) for term in method.terms)
@@ -163,6 +168,7 @@ RECIPES: dict[str, Recipe] = {
         mean=(0.485, 0.456, 0.406),
         std=(0.229, 0.224, 0.225),
         fit=STAGE_ONE,
+        own_fit_epochs=60,  # of 90,000 images: more steps than 100 epochs of CIFAR
         discover=Schedule(epochs=200, batch_size=128, drops=(170,)),
         fit_augment=ResizedCrop(),
         discover_augment=ResizedCrop(),
