@@ -28,6 +28,7 @@ from hoarfrost.metrics import (
     OriginalRtScores,
     accuracy_by_step,
     auroc,
+    calibration_error,
     category_discovery_scores,
     class_incd_scores,
     clustering_accuracy,
@@ -607,6 +608,21 @@ class TestOfAFolder:
     def test_purity_of_nothing_and_of_large_ids(self) -> None:
         assert math.isnan(purity([], []))
         assert purity([10**12, 0], [7, 10**12]) == 100.0
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_calibration_error_bin_by_bin(self, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        sure, right, bins = random.random(60), random.random(60) < 0.6, 15
+        sure[:2] = 0, 1
+        error = 0.0
+        for number in range(bins):
+            last = number == bins - 1
+            here = [i for i in range(60) if number <= sure[i] * bins < number + 1 or (last and sure[i] == 1)]
+            if here:
+                confidence, share = sum(sure[i] for i in here) / len(here), sum(right[i] for i in here) / len(here)
+                error += len(here) / 60 * abs(confidence - share)
+        assert calibration_error(sure, right, bins) == pytest.approx(error)
+        assert math.isnan(calibration_error([], []))
 
     @pytest.mark.parametrize("seed", range(5))
     def test_auroc_by_all_pairs(self, seed: int) -> None:

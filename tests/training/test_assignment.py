@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import load_file
 from sklearn.metrics import roc_auc_score
@@ -22,6 +21,7 @@ from hoarfrost.data.datasets import load_dataset
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
 from hoarfrost.methods import FROST
+from hoarfrost.metrics import calibration_error
 from hoarfrost.models.network import Design
 from hoarfrost.models.readout import Calibration, Gaussians
 from hoarfrost.models.statistics import ClassStatistics
@@ -55,18 +55,6 @@ def fitted(images: tuple[ImageSet, ImageSet], tmp_path_factory: pytest.TempPathF
     folder = tmp_path_factory.mktemp("fitted") / "model"
     learner.save(folder)
     return folder
-
-
-def calibration_error(probabilities: NDArray[np.float64], true: NDArray[np.int64], bins: int = 15) -> float:
-    """The expected calibration error: how far confidence and accuracy lie apart, a bin of confidence at a time."""
-    sure, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == true
-    bin_of = np.minimum((sure * bins).astype(int), bins - 1)
-    error = 0.0
-    for number in range(bins):
-        here = bin_of == number
-        if here.any():
-            error += float(here.mean() * abs(sure[here].mean() - right[here].mean()))
-    return error
 
 
 def test_the_temperature_is_that_of_a_fine_grid() -> None:
@@ -107,7 +95,8 @@ def test_after_a_discovery_it_lies_between_both() -> None:
 def test_probabilities_of_held_out_digits_are_calibrated(fitted: Path, images: tuple[ImageSet, ImageSet]) -> None:
     learner, test = Learner.load(fitted, "cpu"), of_classes(images[1], range(OLD))
     assert test.labels is not None
-    error = calibration_error(learner.predict_proba(test), test.labels)
+    probabilities = learner.predict_proba(test)
+    error = calibration_error(probabilities.max(axis=1), probabilities.argmax(axis=1) == test.labels)
     assert error < 0.03
     assert learner.model.calibration.temperature > 1, "likelihoods of Gaussians are too sure of themselves"
 

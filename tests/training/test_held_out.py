@@ -12,6 +12,7 @@ from PIL import Image
 from hoarfrost import ImageSet, Learner
 from hoarfrost.cli import main
 from hoarfrost.training.held_out import FOLDS, folds
+from tests.report.test_html import Page
 
 FIXED = {"fit_frozen": ["all"], "method.frozen": ["all"], "method.moving_statistics": False, "fit_augment": "none"}
 SETTINGS = {**FIXED, "fit.epochs": 1, "fit.drops": [], "mean": [0.3], "std": [0.3], "image_size": 16}
@@ -27,7 +28,11 @@ def test_it_is_that_of_learners_of_the_others(digits: tuple[ImageSet, ImageSet])
         others = Learner(backbone="small", device="cpu", settings=SETTINGS).fit(images.take(parts != part))
         right += int(np.sum(others.predict(images.take(parts == part)) == images.labels[parts == part]))
     assert 0 < right < len(images)
-    assert learner.held_out_accuracy(images) == pytest.approx(100 * right / len(images))
+    found = learner.held_out(images)
+    assert found is not None
+    assert found.accuracy == pytest.approx(100 * right / len(images))
+    assert np.count_nonzero(found.predicted == images.labels) == right
+    assert ((found.probability >= 1 / 10) & (found.probability <= 1)).all()
 
 
 def test_a_class_of_one_image_does_not_count() -> None:
@@ -36,8 +41,10 @@ def test_a_class_of_one_image_does_not_count() -> None:
     labels = np.repeat([0, 1, 2], [10, 10, 1])
     learner = Learner(backbone="small", device="cpu", settings=SETTINGS).fit(pixels, labels)
     images = ImageSet(pixels, labels, ("0", "1", "2"))
-    accuracy = learner.held_out_accuracy(images)
-    assert accuracy is not None
+    found = learner.held_out(images)
+    assert found is not None
+    assert np.flatnonzero(found.predicted < 0).tolist() == [20]
+    accuracy = found.accuracy
     assert accuracy * 20 / 100 == pytest.approx(round(accuracy * 20 / 100)), "of 20 images"
     assert accuracy > 90
 
@@ -45,16 +52,16 @@ def test_a_class_of_one_image_does_not_count() -> None:
 def test_no_estimate_where_the_backbone_has_learned_from_all(digits: tuple[ImageSet, ImageSet]) -> None:
     settings = {**SETTINGS, "fit_frozen": []}
     learner = Learner(backbone="small", device="cpu", settings=settings).fit(digits[0])
-    assert learner.held_out_accuracy(digits[0]) is None
+    assert learner.held_out(digits[0]) is None
     frost = Learner("frost", "small", device="cpu", settings=SETTINGS).fit(digits[0])
-    assert frost.held_out_accuracy(digits[0]) is None, "a head decides"
+    assert frost.held_out(digits[0]) is None, "a head decides"
 
 
 def test_fit_says_it_and_warns_of_what_it_finds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     generator = np.random.default_rng(0)
     for name, brightest in (("dark", 30), ("light", 255)):
         (tmp_path / "known" / name).mkdir(parents=True)
-        for index in range(6):
+        for index in range(20):
             pixels = generator.integers(0, brightest, (16, 16), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / "known" / name / f"{index}.png")
     (tmp_path / "known" / "dark" / "0 again.png").write_bytes((tmp_path / "known" / "dark" / "0.png").read_bytes())
@@ -62,7 +69,20 @@ def test_fit_says_it_and_warns_of_what_it_finds(tmp_path: Path, capsys: pytest.C
     fixed = [word for key, value in FIXED.items() for word in ("--set", f"{key}={json.dumps(value)}")]
     assert main(["fit", str(tmp_path / "known"), "--out", str(tmp_path / "model"), *short, *fixed]) == 0
     said = capsys.readouterr()
-    assert said.out.splitlines()[-1].startswith("accuracy: about 100.0 % on images like these")
+    assert said.out.splitlines()[-2].startswith("accuracy: about 100.0 % on images like these")
+    page = (tmp_path / "model" / "report.html").read_text()
+    assert "About 100.0 % of images like these" in page
+    assert "the same image is in its class more than once: dark/0.png is dark/0 again.png" in page
+    assert "Images taken for another class" not in page
     assert "warning: the same image is in its class more than once: dark/0.png is dark/0 again.png" in said.err
     assert main(["fit", str(tmp_path / "known"), "--out", str(tmp_path / "other"), *short]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("accuracy: not estimated")
+    assert capsys.readouterr().out.splitlines()[-2].startswith("accuracy: not estimated")
+    assert "no image was held back" in (tmp_path / "other" / "report.html").read_text()
+
+    (tmp_path / "known" / "light" / "5.png").rename(tmp_path / "known" / "dark" / "strange.png")
+    assert main(["fit", str(tmp_path / "known"), "--out", str(tmp_path / "third"), *short, *fixed]) == 0
+    page = Page((tmp_path / "third" / "report.html").read_text())
+    assert "1 image was taken for another class" in page.text
+    assert "dark/strange.png: like light" in page.text
+    assert page.text.count(": like ") == 1
+    assert page.cells == ["22", "95.5", "light", "19", "100.0"], "images, percent right, taken for"

@@ -11,7 +11,7 @@ from hoarfrost.printing import printable
 SUMMARY = "learn the classes of a labelled image folder"
 DESCRIPTION = (
     "Learn from DIR, which has one sub-folder of images per class, and write a model folder. The model remembers what "
-    "discovery needs: the images may be deleted."
+    "discovery needs: the images may be deleted. report.html in it says how well it will do."
 )
 EXAMPLE = "example: hoarfrost fit photos/known --out model"
 
@@ -41,6 +41,7 @@ def main(args: argparse.Namespace) -> int:
     from hoarfrost.data.doubts import doubts
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
+    from hoarfrost.report.gather import fit_report, write_report
     from hoarfrost.settings import to_json
     from hoarfrost.training import work
     from hoarfrost.training.learner import Learner, read_labelled
@@ -61,9 +62,10 @@ def main(args: argparse.Namespace) -> int:
         images = read_labelled(
             Path(args.images), config, runtime, keep=options.keeping(args), look=begins, observer=progress
         )
-    for doubt in doubts(images, Path(args.images)):
+    doubtful = doubts(images, Path(args.images))
+    for doubt in doubtful:
         warnings.warn(doubt, stacklevel=1)
-    config, accuracy = resolve(config, images, runtime.device), None
+    config, held_out = resolve(config, images, runtime.device), None
     images = images.fitted(config.image_size, len(config.mean or ()))
     content = {"format": store.FORMAT, "kind": "fit", "config": to_json(config), "images": images.digest()}
     learner = Learner.from_config(config, args.device, args.compile)
@@ -72,14 +74,18 @@ def main(args: argparse.Namespace) -> int:
     else:
         beside = work.workspace(out, content, resume=args.resume, processes=processes)
         with beside as unfinished, Following() as progress:
+            log = LogFile(unfinished / "log.jsonl")
             learner.fit(
                 images,
-                observer=Observers([LogFile(unfinished / "log.jsonl"), progress] if processes.is_first else []),
+                observer=Observers([log, progress] if processes.is_first else []),
                 checkpoint=store.CheckpointFile(unfinished / work.CHECKPOINT),
             )
+            held_out = learner.held_out(images)
+            report = fit_report(learner, images, held_out, processes.first(log.entries), doubts=doubtful)
             if processes.is_first:
+                write_report(unfinished / "report.html", report)
                 learner.model.write_into(unfinished)
-        accuracy = learner.held_out_accuracy(images)
+    accuracy = None if held_out is None else held_out.accuracy
     summary = {
         "model": str(out),
         "images": len(images),
@@ -94,4 +100,5 @@ def main(args: argparse.Namespace) -> int:
         if accuracy is None
         else f"accuracy: about {accuracy:.1f} % on images like these, each fifth of them scored by the others"
     )
-    return options.answer(args, summary, f"{text}\n{in_words(learner.config)}\n{expected}")
+    page = f"report: {printable(str(out))}/report.html"
+    return options.answer(args, summary, f"{text}\n{in_words(learner.config)}\n{expected}\n{page}")

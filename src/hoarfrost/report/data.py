@@ -105,3 +105,36 @@ class DiscoveryData:
     """(n,): of each point the position in ``new``, -1 for a known class, -2 for unsure"""
     log: Sequence[Mapping[str, Any]] = ()
     """as in ``ReportData``"""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledClass:
+    """A class that was learned from labelled images."""
+
+    name: str
+    size: int
+    """its images"""
+    accuracy: float | None = None
+    """percentage of them that are right when others are learned from"""
+    taken_for: str | None = None
+    """the class that its other images are taken for most often"""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FitData:
+    """The content of the page of ``fit``."""
+
+    sentence: str
+    """what was learned"""
+    expected: str
+    """what is to be expected of it"""
+    doubts: Sequence[str] = ()
+    """what is worth a second look in the images, a sentence each"""
+    classes: Sequence[LabelledClass] = ()
+    mistaken: Sequence[Shown] = ()
+    """images that are taken for another class when others are learned from, the surest mistake first"""
+    mistaken_images: int = 0
+    """with those that are not shown"""
+    facts: tuple[tuple[str, str], ...] = ()
+    log: Sequence[Mapping[str, Any]] = ()
+    """as in ``ReportData``"""

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from hoarfrost import clusters, evaluation, metrics, store
 from hoarfrost.data.images import ImageSet
 from hoarfrost.models.model import Discovery
-from hoarfrost.report.data import DiscoveryData, Group, ReportData, Shown
+from hoarfrost.report.data import DiscoveryData, FitData, Group, LabelledClass, ReportData, Shown
 from hoarfrost.scenario import Scenario
+from hoarfrost.training.held_out import HeldOut
 from hoarfrost.training.inference import Outputs
 from hoarfrost.training.learner import Learner
 from hoarfrost.training.observers import Entry
@@ -26,6 +27,8 @@ TYPICAL, DOUBTFUL, FULL_CLASSES = 8, 4, 12
 """images of a new class on the page of a discovery, and the number of classes up to which it has as many"""
 KNOWN_CLASSES, KNOWN_IMAGES, UNSURE = 6, 4, 12
 """known classes that it shows, typical images of each and as many doubtful ones, and unsure images"""
+MISTAKEN = 24
+"""images on the page of ``fit`` that are taken for another class"""
 POINTS = 1000
 """images on its map"""
 
@@ -81,14 +84,69 @@ def discovery_report(learner: Learner, images: ImageSet, log: Sequence[Entry], *
     assert assigned is not None
     prepared = learner.prepare(images)
     data = discovery_data(found, assigned, learner.outputs(prepared, features=True), prepared, learner.class_names)
-    facts = (
+    return replace(data, sentence=found.in_words(mixed=mixed), facts=_facts(learner, log), log=log)
+
+
+def _facts(learner: Learner, log: Sequence[Entry]) -> tuple[tuple[str, str], ...]:
+    return (
         ("method", learner.config.method.name),
         ("seed", str(learner.config.seed)),
         ("backbone", learner.config.backbone),
         ("computed on", learner.runtime.hardware),
         ("time", f"{sum(line['seconds'] for line in log):.0f} s"),
     )
-    return replace(data, sentence=found.in_words(mixed=mixed), facts=facts, log=log)
+
+
+def fit_report(
+    learner: Learner, images: ImageSet, held_out: HeldOut | None, log: Sequence[Entry], *, doubts: Sequence[str]
+) -> FitData:
+    """What the page of ``fit`` shows of the labelled images."""
+    labels, names = images.labels, learner.class_names
+    assert labels is not None
+    sizes = np.bincount(labels, minlength=len(names)).tolist()
+    learned = f"Learned {len(names)} classes from {len(images)} images"
+    if held_out is None:
+        rows = [LabelledClass(name, size) for name, size in zip(names, sizes, strict=True)]
+        return FitData(
+            sentence=learned,
+            expected="How well it will do was not estimated, since no image was held back.",
+            doubts=doubts,
+            classes=rows,
+            facts=_facts(learner, log),
+            log=log,
+        )
+    looked_at = held_out.predicted >= 0
+    wrong = np.flatnonzero(looked_at & ~held_out.right)
+    surest = wrong[np.argsort(-held_out.probability[wrong], kind="stable")][:MISTAKEN]
+
+    def row(c: int) -> LabelledClass:
+        own = looked_at & (labels == c)
+        others = np.bincount(held_out.predicted[own & ~held_out.right], minlength=len(names))
+        return LabelledClass(
+            names[c],
+            sizes[c],
+            100 * float(held_out.right[own].mean()) if own.any() else None,
+            names[int(others.argmax())] if others.any() else None,
+        )
+
+    def words(position: int) -> str:
+        name = f"image {position}" if images.paths is None else images.paths[position]
+        return f"{name}: like {names[held_out.predicted[position]]}"
+
+    pixels = learner.prepare(images).pixels(surest)
+    return FitData(
+        sentence=learned,
+        expected=(
+            f"About {held_out.accuracy:.1f} % of images like these will be right: each fifth of them was scored by a "
+            "model of the others."
+        ),
+        doubts=doubts,
+        classes=[row(c) for c in range(len(names))],
+        mistaken=[Shown(words(position), image) for position, image in zip(surest.tolist(), pixels, strict=True)],
+        mistaken_images=len(wrong),
+        facts=_facts(learner, log),
+        log=log,
+    )
 
 
 def discovery_data(
@@ -180,7 +238,7 @@ def discovered_images(
     return shown, sizes
 
 
-def write_report(path: Path, data: ReportData | DiscoveryData) -> None:
+def write_report(path: Path, data: ReportData | DiscoveryData | FitData) -> None:
     """Writes ``report.html`` as a whole."""
     from hoarfrost.report.html import render
 

@@ -18,7 +18,7 @@ from PIL import Image
 
 from hoarfrost.printing import MISSING, format_score, printable
 from hoarfrost.report import figures
-from hoarfrost.report.data import DiscoveryData, ReportData
+from hoarfrost.report.data import DiscoveryData, FitData, ReportData
 
 SIDE, MANY = 256, 200
 """pixels a side of an image on the page of a discovery, and the number of images above which it is half as many"""
@@ -34,7 +34,7 @@ class Picture:
     note: str = ""
 
 
-def render(data: ReportData | DiscoveryData) -> str:
+def render(data: ReportData | DiscoveryData | FitData) -> str:
     """Return the report as the text of one self-contained HTML page."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_template),
@@ -50,6 +50,13 @@ def render(data: ReportData | DiscoveryData) -> str:
     environment.filters["quoted"] = shlex.quote
     if isinstance(data, DiscoveryData):
         return _discovery(environment.get_template("discovery.html.j2"), data)
+    if isinstance(data, FitData):
+        return environment.get_template("fit.html.j2").render(
+            data=data,
+            title=f"{data.sentence}.",
+            address=lambda image: _jpeg_address(image.pixels, SIDE),
+            curves=_curves(data.log),
+        )
     return environment.get_template("template.html.j2").render(
         title=data.title,
         summary=summarise(data),

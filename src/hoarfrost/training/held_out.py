@@ -1,6 +1,8 @@
-"""How many images a model will get right that it has not learned from, where its backbone has learned from none."""
+"""What a model makes of images that it has not learned from, where its backbone has learned from none."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +15,27 @@ from hoarfrost.training.inference import Inference
 FOLDS = 5
 
 
-def held_out_accuracy(inference: Inference, network: Network, labelled: ImageSet) -> float | None:
-    """In percent: each part of the images is scored by class statistics of the other parts.
+@dataclass(frozen=True)
+class HeldOut:
+    """Of labelled images, what is predicted where others were learned from."""
 
-    Features are computed once. Classes of one image are left out; None where statistics do not decide by themselves.
+    predicted: NDArray[np.int64]
+    """(N,): a class id; -1 for the only image of its class, which is left out"""
+    probability: NDArray[np.float64]
+    """(N,): of that class"""
+    right: NDArray[np.bool_]
+    """(N,)"""
+
+    @property
+    def accuracy(self) -> float:
+        """Percentage of those that are not left out."""
+        return 100 * float(self.right[self.predicted >= 0].mean())
+
+
+def held_out(inference: Inference, network: Network, labelled: ImageSet) -> HeldOut | None:
+    """Each part of the images is scored by class statistics of the other parts.
+
+    Features are computed once. None where statistics do not decide by themselves, or no class has two images.
     """
     kind = network.design.readout
     assert labelled.labels is not None
@@ -25,14 +44,14 @@ def held_out_accuracy(inference: Inference, network: Network, labelled: ImageSet
         return None
     samples, fold = inference.computed_once(labelled, network), folds(labels)
     fold[counts[labels] < 2] = FOLDS  # never scored
-    right = 0
+    predicted, probability = np.full(len(labels), -1), np.zeros(len(labels))
     for number in range(FOLDS):
         scored, others = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
         if len(scored):
             statistics = inference.statistics(samples.take(others), network, labels[others], len(counts))
             outputs = inference.outputs(samples.take(scored), kind.read(network, Known(statistics)))
-            right += int(np.count_nonzero(outputs.predicted == labels[scored]))
-    return 100 * right / int(np.count_nonzero(fold < FOLDS))
+            predicted[scored], probability[scored] = outputs.predicted, outputs.probabilities.max(axis=1)
+    return HeldOut(predicted, probability, predicted == labels)
 
 
 def folds(labels: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -31,7 +31,7 @@ from hoarfrost.scenario import Step
 from hoarfrost.seeding import seeded
 from hoarfrost.settings import override
 from hoarfrost.training.features import Computed
-from hoarfrost.training.held_out import held_out_accuracy
+from hoarfrost.training.held_out import HeldOut, held_out
 from hoarfrost.training.inference import Inference, Outputs, check_scores
 from hoarfrost.training.loop import Checkpoint
 from hoarfrost.training.observers import Observer
@@ -392,13 +392,13 @@ class Learner:
         check_every(images, prepared)
         return prepared
 
-    def held_out_accuracy(self, labelled: ImageSet) -> float | None:
-        """Percentage of the labelled images of stage one that are right when others are learned from, 0 to 100.
+    def held_out(self, labelled: ImageSet) -> HeldOut | None:
+        """What is predicted of the labelled images of stage one when others are learned from, and its accuracy.
 
         Each fifth of a class is scored by class statistics of the other four; None where the backbone has learned from
         all of the images, or something else than class statistics decides.
         """
-        return held_out_accuracy(self._inference, self.network, self.prepare(labelled)) if self.config.fixed else None
+        return held_out(self._inference, self.network, self.prepare(labelled)) if self.config.fixed else None
 
     def prepare(self, images: Images, keep: ImageStorage = AUTO, *, look: bool = True) -> ImageSet:
         """The images in the size and the channels that this model works on; ``keep`` says where those of files are.
