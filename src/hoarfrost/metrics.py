@@ -277,7 +277,8 @@ def calibration_error(confidence: ArrayLike, right: ArrayLike, bins: int = 15) -
     0.1
     """
     given, correct = np.asarray(confidence, dtype=np.float64), np.asarray(right, dtype=np.bool_)
-    _require_same_length(confidence=given, right=correct)
+    if given.shape != correct.shape:
+        raise InputError(f"every image needs a confidence and whether it is right, not {given.size} and {correct.size}")
     if not given.size:
         return math.nan
     own = np.minimum((given * bins).astype(np.int64), bins - 1)

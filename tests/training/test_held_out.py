@@ -81,8 +81,8 @@ def test_fit_says_it_and_warns_of_what_it_finds(tmp_path: Path, capsys: pytest.C
 
     (tmp_path / "known" / "light" / "5.png").rename(tmp_path / "known" / "dark" / "strange.png")
     assert main(["fit", str(tmp_path / "known"), "--out", str(tmp_path / "third"), *short, *fixed]) == 0
-    page = Page((tmp_path / "third" / "report.html").read_text())
-    assert "1 image was taken for another class" in page.text
-    assert "dark/strange.png: like light" in page.text
-    assert page.text.count(": like ") == 1
-    assert page.cells == ["22", "95.5", "light", "19", "100.0"], "images, percent right, taken for"
+    shown = Page((tmp_path / "third" / "report.html").read_text())
+    assert "1 image was taken for another class" in shown.text
+    assert "dark/strange.png: like light" in shown.text
+    assert shown.text.count(": like ") == 1
+    assert shown.cells == ["22", "95.5", "light", "19", "100.0"], "images, percent right, taken for"
