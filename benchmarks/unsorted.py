@@ -23,11 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost import Learner, build_scenario, metrics
+from hoarfrost.data.cache import AUTO
 from hoarfrost.data.datasets import load_dataset
 from hoarfrost.number import squared_distances
 from hoarfrost.paper.text import markdown, renewed, spread
 from hoarfrost.provenance import commit
 from hoarfrost.scenario import Scenario
+from hoarfrost.training.resolve import storage, suited
 
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
@@ -80,8 +82,9 @@ def gcd_number(labelled: Floats, labels: Ids, points: Floats, most: int, seed: i
 
 
 def scenario_of(data: Path, images: str, seed: int, mixed: float) -> Scenario:
-    whole = load_dataset("folder", data / images)
-    return build_scenario(whole.train, whole.test, split=SPLIT, seed=seed, mixed=mixed)
+    asked = Learner(seed=seed).config
+    train, test = load_dataset("folder", data / images, size=suited(asked).image_size, keep=storage(asked, AUTO))
+    return build_scenario(train, test, split=SPLIT, seed=seed, mixed=mixed)
 
 
 def learned(args: argparse.Namespace, scenario: Scenario, method: str, seed: int) -> Learner:
@@ -106,7 +109,7 @@ def scored(learner: Learner, scenario: Scenario) -> Row:
     return {
         **asdict(metrics.unequal_scores(tested.predicted, true, KNOWN, matched)),
         "found": found,
-        "auroc": metrics.auroc(newness, is_new) if found else None,
+        "auroc": metrics.auroc(newness, is_new) if found and not is_new.all() else None,
         "calibration_error": metrics.calibration_error(tested.probabilities.max(axis=1), right),
     }
 

@@ -29,6 +29,7 @@ from hoarfrost.losses.terms import (
     SelfTraining,
     Term,
 )
+from hoarfrost.mixed import RIDGE
 from hoarfrost.models.backbones import BUT_LAST
 from hoarfrost.models.network import Design
 from hoarfrost.models.readout import ClassMeans, Gaussians, HeadLogits, HeadProbabilities
@@ -66,14 +67,14 @@ FIXED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "method.stage_one.instance-contrast.weight": 0,
             **{f"method.terms.{term.kind}.weight": 0 for term in HOARFROST.terms},
             "method.design.readout.covariance": "shared",
-            "method.design.readout.ridge": 1.0,
+            "method.design.readout.ridge": RIDGE,
             "method.design.mirror": False,
         }
     }
 )
 """by the name of a preset: its settings where a pretrained backbone stays as it is. No term is left that would shape
-features, and of photographs, few a class, one covariance for all classes is all that can be estimated. A larger image
-tells more than a mirror image, in less time"""
+features, and of photographs, few a class, one covariance for all classes is all that can be estimated, with the ridge
+that k-means has there too. A larger image tells more than a mirror image, in less time"""
 
 # The values that depend on the data set (the weight and ramp of consistency, the weight of self-training, the number of
 # replayed features, the epochs between two targets) are set by its recipe (hoarfrost.recipes), unless a method has its

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hoarfrost.cli import options
 from hoarfrost.errors import InputError
@@ -30,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only-new", action="store_true", help="no image is of a known class, as in the paper (default: some may be)"
     )
+    parser.add_argument(
+        "--method", metavar="NAME", help="another method, after fit, from now on (default: the model's)"
+    )
     parser.add_argument("--out", required=True, metavar="MODEL2", help="the model folder to write")
     parser.add_argument("--epochs", type=options.positive, metavar="N", help="how often every image is seen, this time")
     options.add_learning(parser, seed=None)
@@ -42,21 +45,28 @@ def main(args: argparse.Namespace) -> int:
     """Discovers, saves, and says how many images went where."""
     from hoarfrost import store
     from hoarfrost.cli.follow import Following
+    from hoarfrost.methods import get_method
     from hoarfrost.report.gather import discovery_report, write_report
     from hoarfrost.settings import to_json
     from hoarfrost.training import work
     from hoarfrost.training.learner import Learner, check_novel
     from hoarfrost.training.observers import LogFile, Observers
+    from hoarfrost.training.resolve import by_another_method
 
     if args.novel is not None:
         check_novel(args.novel)
     model, out = Path(args.model), Path(args.out)
     learner = Learner.load(model, args.device, args.compile)
-    before = learner.config
+    before = fitted = learner.config
+    if args.method is not None and args.method != fitted.method.name:
+        before = by_another_method(fitted, get_method(args.method))
+        if learner.novel_per_step and before.method.design != fitted.method.design:
+            name = fitted.method.name
+            raise InputError(f"{model} has classes that were discovered by {name}: go on with it, without --method")
     config = options.configured(before, args, discover_epochs=args.epochs)
     if config.method.design != before.method.design:
-        raise InputError("method.design belongs to the model: choose it, or another --method, with hoarfrost fit")
-    learner.reconfigure(config)
+        raise InputError("method.design belongs to the model: choose it with hoarfrost fit")
+    changed = before.method.design != fitted.method.design
     learner.keep_features(f"{model.absolute()}.features")
     processes = learner.runtime.processes
     begins = processes.first(lambda: work.begins(out, resume=args.resume))
@@ -70,7 +80,7 @@ def main(args: argparse.Namespace) -> int:
         "kind": "discover",
         "model": work.digest(model / "weights.safetensors"),
         "novel": "auto" if args.novel is None else args.novel,
-        "config": to_json(learner.config),
+        "config": to_json(config),
         "images": images.digest(),
         **({} if args.only_new else {"mixed": True}),
     }
@@ -80,10 +90,15 @@ def main(args: argparse.Namespace) -> int:
         beside = work.workspace(out, content, resume=args.resume, processes=processes)
         with beside as unfinished, Following() as progress:
             log = LogFile(unfinished / "log.jsonl")
+            novel: int | Literal["auto"] = "auto" if args.novel is None else args.novel
+            # By what fit has learned to expect of folders, which is the model's method's.
+            look = learner.look(images, novel, only_new=args.only_new) if changed else None
+            learner.reconfigure(config)
             learner.discover(
                 images,
-                "auto" if args.novel is None else args.novel,
+                novel,
                 only_new=args.only_new,
+                look=look,
                 observer=Observers([log, progress] if processes.is_first else []),
                 checkpoint=store.CheckpointFile(unfinished / work.CHECKPOINT),
             )

@@ -29,9 +29,10 @@ from hoarfrost.training.start import as_measured, typical_of
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
 
-MOST_COUNTED, MOST_SORTED = 4000, 1500
-"""labelled images, at random, from which levels are learned; and what to expect of mixed folders"""
-DRAWS = 6
+MOST_COUNTED, MOST_SORTED, MOST_CLASSES = 4000, 1500, 64
+"""labelled images, at random, from which levels are learned; those from which it is learned what to expect of mixed
+folders, and of how many classes"""
+DRAWS = 16
 """times that a third of the classes is held back as new, for the temperatures"""
 TEMPERATURES = np.geomspace(0.05, 100, 120)
 """that are looked at"""
@@ -48,7 +49,7 @@ def learn_calibration(
     levels = first(lambda: learned_levels(points, own, seed))
     counts = np.bincount(labels)
     levels = replace(levels, images_a_class=float(np.median(counts[counts > 0])))
-    fewer = some_of_each(own, MOST_SORTED, seed)
+    fewer = some_of_each(own, MOST_SORTED, seed, MOST_CLASSES)
     measured = sorting_points(inference.features(chosen.take(fewer), network), network)
     diagonal, learned = statistics.for_readout.root is None, not inference.config.fixed
     expected = first(lambda: expectations(measured, own[fewer], seed, diagonal=diagonal, learned=learned))
@@ -64,10 +65,10 @@ def learn_calibration(
     return replace(made, temperature=found[0], novel_temperature=found[1])
 
 
-def some_of_each(labels: Ids, most: int, seed: int) -> Ids:
+def some_of_each(labels: Ids, most: int, seed: int, most_classes: int | None = None) -> Ids:
     """Positions of at most so many images, as many of each class as can be, though of few classes at least eight."""
     random = np.random.default_rng(seed)
-    classes = random.permutation(np.unique(labels))[: max(2, most // 8)]
+    classes = random.permutation(np.unique(labels))[: min(max(2, most // 8), most_classes or len(labels))]
     each = min(LARGEST, most // len(classes))
     parts = [random.permutation(np.flatnonzero(labels == label))[:each] for label in classes]
     return np.sort(np.concatenate(parts))

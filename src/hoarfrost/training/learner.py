@@ -30,6 +30,7 @@ from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import seeded
 from hoarfrost.settings import override
+from hoarfrost.training.expecting import Look
 from hoarfrost.training.features import Computed
 from hoarfrost.training.held_out import HeldOut, held_out
 from hoarfrost.training.inference import Inference, Outputs, check_scores
@@ -208,7 +209,8 @@ class Learner:
             if not self.model.statistics.fit(kept, self.network.backbone.width):
                 raise InputError("method.design.readout needs class statistics that this model lacks: fit it again")
             self.network.design = config.method.design
-            self._model = replace(self._model, calibration=Calibration())  # it was the earlier readout's
+            # The rest of it was the earlier readout's.
+            self._model = replace(self._model, calibration=Calibration(levels=self._model.calibration.levels))
         if config.precision != self.config.precision:
             self.runtime = Runtime(self._device, config.precision, self.runtime.compiled)
         self.config = config
@@ -287,6 +289,7 @@ class Learner:
         novel: int | Literal["auto"] = "auto",
         *,
         only_new: bool = True,
+        look: Look | None = None,
         observer: Observer | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Learner:
@@ -294,14 +297,23 @@ class Learner:
 
         With "auto" their number is estimated (``count``). Every image is of a new class, unless ``only_new`` is False:
         then images that look like a known class are given to it and not learned from, and one of which it is unsure is
-        given to none (``assigned``). If nothing is new then, no class is added.
+        given to none (``assigned``). If nothing is new then, no class is added. ``look`` is what ``look`` has said of
+        these images, where the method has been changed since then.
         """
         method = self.config.method
         if method.supervised:
             raise InputError(f"the method '{method.name}' needs the labels of all classes: use hoarfrost run")
         if method.labelled_images:
             raise InputError(f"the method '{method.name}' needs the labelled images again: use hoarfrost run")
-        return self._discover(unlabelled, novel, None, only_new=only_new, observer=observer, checkpoint=checkpoint)
+        return self._discover(
+            unlabelled, novel, None, only_new=only_new, look=look, observer=observer, checkpoint=checkpoint
+        )
+
+    def look(self, unlabelled: Images, novel: int | Literal["auto"] = "auto", *, only_new: bool = True) -> Look:
+        """What ``discover`` would begin with: how many classes are new, and which images are of known ones."""
+        images = self.prepare(unlabelled).without_labels()
+        number = None if novel == "auto" else check_novel(novel, len(images))
+        return self._stage(self.config, None, None).look(self.model, images, number, only_new=only_new)
 
     def _discover(
         self,
@@ -310,6 +322,7 @@ class Learner:
         labelled: ImageSet | None,
         *,
         only_new: bool = True,
+        look: Look | None = None,
         observer: Observer | None,
         checkpoint: Checkpoint | None,
     ) -> Learner:
@@ -321,7 +334,7 @@ class Learner:
         if not len(images):
             raise InputError("there are no images to discover anything in: give some")
         stage = self._stage(self.config, observer, checkpoint)
-        learned = stage.discover(before, images, number, mixed_in, only_new=only_new)
+        learned = stage.discover(before, images, number, mixed_in, only_new=only_new, look=look)
         return self._keep(learned, learned.model)
 
     def outputs(self, images: Images, network: Network | None = None, *, features: bool = False) -> Outputs:

@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from hoarfrost.config import STAYS, TUNED, Config
+from hoarfrost.config import STAYS, TUNED, Config, Method
 from hoarfrost.data.arrays import PHOTOGRAPH, default_size
 from hoarfrost.data.cache import ImageStorage
 from hoarfrost.data.images import ImageSet, in_chunks
 from hoarfrost.errors import require, unknown
 from hoarfrost.methods import FIXED
 from hoarfrost.models.backbones import ALL, BUT_LAST, Backbone, Input, look_at
+from hoarfrost.recipes import get_recipe
 from hoarfrost.settings import override
 
 FOR_PHOTOGRAPHS = "efficientnet-lite0"
@@ -63,6 +64,25 @@ def choose(config: Config, images: ImageSet, device: torch.device, given: Backbo
     size = asked.image_size or side or default_size([min(images.shape[:2])])
     check_frozen(config, parts)
     return replace(config, image_size=size, undecided=())
+
+
+def by_another_method(config: Config, method: Method) -> Config:
+    """A model's configuration for discoveries by another method; how stage one learned stays as it is.
+
+    The numbers are those of anybody's images.
+    """
+    own = get_recipe("folder").config(method, config.seed)
+    if config.fixed:
+        own = override(own, {**STAYS, **FIXED.get(method.name, {})})
+    elif look_at(config.backbone).pretrained:
+        own = override(own, TUNED)
+    design = replace(own.method.design, mirror=config.method.design.mirror)
+    return replace(
+        config,
+        method=replace(own.method, stage_one=config.method.stage_one, design=design),
+        discover=own.discover,
+        discover_augment=own.discover_augment,
+    )
 
 
 def _with_backbone(config: Config, images: ImageSet, device: torch.device) -> Config:

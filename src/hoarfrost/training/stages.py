@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,6 +94,20 @@ class Stage:
         calibration = learn_calibration(self._inference, network.eval(), samples, labelled.labels, statistics)
         return Learned(Model(config, network.eval(), statistics, classes, calibration=calibration), trained)
 
+    def look(self, before: Model, images: ImageSet, novel: int | None, *, only_new: bool) -> Look:
+        """What is in a folder, by a model, before anything is learned from it."""
+        network = before.network.requires_grad_(False)
+        return look_at(self._inference, before, self._unlabelled(network, images), novel, only_new=only_new)
+
+    def _unlabelled(self, teacher: Network, images: ImageSet) -> Samples:
+        """The images of a discovery, or what its frozen parts make of them."""
+        method = self.config.method
+        # A residual branch, which comes with the student, looks at images.
+        if method.design.residual:
+            return images
+        frozen = () if method.moving_statistics else method.frozen
+        return self._samples(teacher, images, frozen=frozen, terms=method.active, usual=self.config.discover_augment)
+
     def discover(
         self,
         before: Model,
@@ -103,20 +116,17 @@ class Stage:
         labelled: ImageSet | None = None,
         *,
         only_new: bool = True,
+        look: Look | None = None,
     ) -> Learned:
         """Finds ``novel`` new classes in unlabelled images; a reference sees ``labelled`` ones of stage one again.
 
         None: as many as there seem to be. Without ``only_new`` images that look like a known class are given to it, and
-        the others alone are learned from; where nothing is new, the model stays as it is.
+        the others alone are learned from; where nothing is new, the model stays as it is. ``look`` is what somebody has
+        seen in the images before.
         """
         method, teacher = self.config.method, before.network.requires_grad_(False)
-        frozen_whole = () if method.moving_statistics else method.frozen
-        samples_of = partial(
-            self._samples, teacher, frozen=frozen_whole, terms=method.active, usual=self.config.discover_augment
-        )
-        # A residual branch, which comes with the student, looks at images.
-        samples = images if method.design.residual else samples_of(images)
-        look = look_at(self._inference, before, samples, novel, only_new=only_new)
+        samples = self._unlabelled(teacher, images)
+        look = look or look_at(self._inference, before, samples, novel, only_new=only_new)
         if not look.novel:
             described = self._described(batch_size=None, steps=0, compiled=False)
             return self._found(before, described, np.where(look.unsure, -1, look.known), look)
@@ -125,7 +135,7 @@ class Stage:
         with seeded(self.config.seed, "grow", step):
             student = to_channels_last(grow(teacher, novel), self.runtime.device)
         unmoved = student if method.decides == "trained" else copy.deepcopy(student)
-        labelled_samples = None if labelled is None else samples_of(labelled)
+        labelled_samples = None if labelled is None else self._unlabelled(teacher, labelled)
         assigned, unknown = look.known.copy(), np.flatnonzero(look.known < 0)
         if not only_new:
             samples = self._enough(samples.take(unknown), len(images), novel)
