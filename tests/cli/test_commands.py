@@ -70,6 +70,37 @@ def test_fit_then_discover_without_the_labelled_images(models: Path) -> None:
     assert sorted(path.name for path in models.iterdir()) == ["discovered", "fitted"]
 
 
+def test_another_method_discovers_after_the_same_fit(
+    models: Path, folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path.name: path.read_bytes() for path in (models / "fitted").iterdir()}
+    discover = ["discover", str(models / "fitted"), str(folders / "unsorted"), "--novel", "5", *SHORT]
+    for method, only_new in (("frost", True), ("frost", False), ("kmeans", True)):
+        out = str(tmp_path / f"{method} {only_new}")
+        content = answer(capsys, *discover, *["--only-new"] * only_new, "--method", method, "--out", out)
+        assert len(content["new"]) == 5
+        assert sum(content["new"].values()) + content["old"] + content["unsure"] == content["images"]
+        if not only_new:  # sorted by what fit has learned, whatever method discovers
+            own = answer(capsys, *discover, "--out", str(tmp_path / "own"))
+            assert (content["old"], content["unsure"]) == (own["old"], own["unsure"])
+        described = json.loads((tmp_path / f"{method} {only_new}" / "model.json").read_text())
+        assert described["config"]["method"]["name"] == method
+        assert main(["predict", out, str(folders / "checked"), "--device", "cpu"]) == 0
+    assert {path.name: path.read_bytes() for path in (models / "fitted").iterdir()} == before
+
+    capsys.readouterr()
+    again = ["discover", str(tmp_path / "own"), str(folders / "unsorted"), "--method", "frost", *SHORT]
+    assert main([*again, "--out", str(tmp_path / "more")]) == 2
+    assert (
+        capsys.readouterr()
+        .err.strip()
+        .endswith("has classes that were discovered by hoarfrost: go on with it, without --method")
+    )
+    assert main([*discover, "--method", "frozt", "--out", str(tmp_path / "more")]) == 2
+    assert "frost" in capsys.readouterr().err
+    assert not (tmp_path / "more").exists()
+
+
 def test_predict_prints_a_row_an_image(models: Path, folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["predict", str(models / "discovered"), str(folders / "checked"), "--device", "cpu"]) == 0

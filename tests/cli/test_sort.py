@@ -56,6 +56,14 @@ def test_every_image_is_in_the_folder_of_its_class(place: Place) -> None:
     place.well("evaluate", "model2", "made")  # it is a folder of class folders
 
 
+def test_classes_that_are_one_have_the_folder_of_its_name(place: Place) -> None:
+    place.well("merge", "model2", "new-1", "new-2")
+    content = json.loads(place.well(*SORT, "--threshold", "0", "--json").out)
+    assert content["sorted"]["new-2"]["folder"] == "new-2"
+    assert "new-1" not in content["sorted"]
+    assert files("made") == expected(0)
+
+
 def test_links(place: Place) -> None:
     content = json.loads(place.well(*SORT, "--link", "--threshold", "0", "--json").out)
     assert (content["into"], content["images"]) == ("made", 16)

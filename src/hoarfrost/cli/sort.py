@@ -68,14 +68,15 @@ def main(args: argparse.Namespace) -> int:
     _begin(into, content, resume=args.resume, make=False)  # refused before the work is done
     found = learner.predictions(images, threshold=args.threshold, keep=options.keeping(args))
     assert found.paths is not None
-    folders = folder_names([UNSURE, *learner.class_names])
+    ids = [-1, *learner.model.classes.present]
+    folders = dict(zip(ids, folder_names([UNSURE, *(learner.class_names[k] for k in ids[1:])]), strict=True))
     if learner.runtime.processes.is_first:
         with store.at_work(into / NOTE, lambda: _begin(into, content, resume=args.resume, make=True)):
             for path, class_id in zip(found.paths, found.ids.tolist(), strict=True):
-                _put(Path(path), into / folders[class_id + 1] / os.path.relpath(path, images), link=args.link)
+                _put(Path(path), into / folders[class_id] / os.path.relpath(path, images), link=args.link)
     counts = Counter(found.ids.tolist())
-    ids = [*learner.model.classes.present, *([-1] if counts[-1] else [])]
-    named = {UNSURE if k < 0 else learner.class_names[k]: (folders[k + 1], counts[k]) for k in ids}
+    told = [*ids[1:], *([-1] if counts[-1] else [])]
+    named = {UNSURE if k < 0 else learner.class_names[k]: (folders[k], counts[k]) for k in told}
     lines = [f"{printable(str(into))}: {len(found)} images {'linked' if args.link else 'copied'}"]
     for name, (folder, count) in named.items():
         other = "" if folder == name else f"  in the folder {folder}"
