@@ -1,94 +1,261 @@
-"""Methods on photographs: one table of Old, New and All on flowers and cars, in the README. What is finished is not run
-again; its scores are kept in results/photographs/.
+"""Methods on photographs: tables in the README and in docs/unsorted.md. What is finished is not done again.
 
-python benchmarks/photographs.py --data data                seeds 0 to 2 of hoarfrost, k-means and FRoST
-python benchmarks/photographs.py --data data frost-small    FRoST with a network for little images: hours
-python benchmarks/photographs.py --table                    only the table, of what is kept
+python benchmarks/photographs.py --data data      flowers and cars, seeds 0 to 2; kept in results/photographs/
+python benchmarks/photographs.py --table          only the tables, of what is kept
 
 DIR/flowers and DIR/cars have train/ and test/, each with a folder a class. The first 16 classes by name are known, the
-other 8 are new. A method is a preset's name, on the backbone that hoarfrost chooses for photographs, or one of ROWS.
+other 8 are new. In a mixed folder half of the known classes' training images come back without labels, among the new
+ones; the other half was learned from. GCD is the semi-supervised k-means of Vaze et al., Generalized Category Discovery
+(CVPR 2022), on the same features: the labelled images are there again, and stay in their clusters.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from hoarfrost import Learner, build_scenario, metrics
+from hoarfrost.data.cache import AUTO
+from hoarfrost.data.datasets import load_dataset
+from hoarfrost.number import squared_distances
 from hoarfrost.paper.text import markdown, renewed, spread
+from hoarfrost.provenance import commit
+from hoarfrost.scenario import Scenario
+from hoarfrost.training.resolve import storage, suited
+
+Floats = NDArray[np.floating[Any]]
+Ids = NDArray[np.int64]
+Row = dict[str, Any]
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results" / "photographs"
+RESULTS, PAGE, README = ROOT / "results" / "photographs", ROOT / "docs" / "unsorted.md", ROOT / "README.md"
 BEGIN = "<!-- made by benchmarks/photographs.py -->"
-SETS, SPLIT = ("flowers", "cars"), "16-8"
-SCORES = ("old", "new", "all")
+SETS, SPLIT, KNOWN, NEW, SHARE = ("flowers", "cars"), "16-8", 16, 8, 0.5
+STARTS, ROUNDS = 10, 200
+"""of semi-supervised k-means"""
 
-ROWS: dict[str, tuple[str, list[str]]] = {
-    "hoarfrost": ("`hoarfrost`", ["--method", "hoarfrost"]),
-    "kmeans": ("`kmeans`: clusters, and the nearest class mean", ["--method", "kmeans"]),
-    "frost": ("`frost` on the same features", ["--method", "frost"]),
-    "frost-small": ("`frost`, small network, 64 pixels", ["--method", "frost", "--backbone", "small"]),
+
+def semi_supervised(labelled: Floats, labels: Ids, points: Floats, clusters: int, seed: int) -> Floats:
+    """``(clusters, D)``: centres of k-means in which labelled points stay in the cluster of their class."""
+    random, known = np.random.default_rng(seed), int(labels.max()) + 1
+    means = np.stack([labelled[labels == label].mean(axis=0) for label in range(known)])
+    best, least = means, np.inf
+    for _ in range(STARTS):
+        centres = means
+        while len(centres) < clusters:
+            chance = squared_distances(points, centres).min(axis=1)
+            centres = np.concatenate([centres, points[random.choice(len(points), 1, p=chance / chance.sum())]])
+        nearest = np.full(len(points), -1)
+        for _ in range(ROUNDS):
+            distances = squared_distances(points, centres)
+            before, nearest = nearest, distances.argmin(axis=1)
+            if (before == nearest).all():
+                break
+            both, own = np.concatenate([labelled, points]), np.concatenate([labels, nearest])
+            centres = np.stack(
+                [both[own == k].mean(axis=0) if (own == k).any() else centres[k] for k in range(clusters)]
+            )
+        total = float(distances.min(axis=1).sum() + np.square(labelled - centres[labels]).sum())
+        if total < least:
+            best, least = centres, total
+    return best
+
+
+def gcd_number(labelled: Floats, labels: Ids, points: Floats, most: int, seed: int) -> int:
+    """GCD's number of classes: that of k-means in which the labelled images come out best."""
+    from sklearn.cluster import KMeans
+
+    both, known, found = np.concatenate([labelled, points]), int(labels.max()) + 1, {}
+    for clusters in range(known, most + 1):
+        own = KMeans(clusters, n_init=10, random_state=seed).fit_predict(both)[: len(labels)].astype(np.int64)
+        matched = metrics.match_unequal(own, labels, clusters=clusters, classes=known)
+        found[clusters] = float((own == matched[labels]).mean())
+    return max(found, key=lambda clusters: found[clusters])
+
+
+def scenario_of(data: Path, images: str, seed: int, mixed: float) -> Scenario:
+    asked = Learner(seed=seed).config
+    train, test = load_dataset("folder", data / images, size=suited(asked).image_size, keep=storage(asked, AUTO))
+    return build_scenario(train, test, split=SPLIT, seed=seed, mixed=mixed)
+
+
+def learned(args: argparse.Namespace, scenario: Scenario, method: str, seed: int) -> Learner:
+    learner = Learner(method, seed=seed, device=args.device)
+    learner.keep_features(Path(args.features))
+    return learner.fit(scenario.steps[0].images)
+
+
+def scored(learner: Learner, scenario: Scenario) -> Row:
+    """Scores on the test images, AUROC of old against new in the folder, and the calibration error."""
+    step, truth = scenario.steps[1], scenario.truths[1]
+    true, tested, seen = truth.test.labels, learner.outputs(truth.test), learner.outputs(step.images)
+    assert true is not None
+    found, is_new = tested.scores.shape[1] - KNOWN, truth.train_labels >= KNOWN
+    clusters = seen.novel_scores[-1][is_new].argmax(axis=1) if found else np.zeros(0, dtype=np.int64)
+    matched = metrics.match_unequal(
+        clusters, truth.train_labels[is_new][: len(clusters)] - KNOWN, clusters=found, classes=NEW
+    )
+    targets = np.concatenate([np.arange(KNOWN), np.where(matched < 0, -1, KNOWN + matched)])
+    right = tested.predicted == targets[true]
+    newness = seen.scores[:, KNOWN:].max(axis=1, initial=-np.inf) - seen.scores[:, :KNOWN].max(axis=1)
+    return {
+        **asdict(metrics.unequal_scores(tested.predicted, true, KNOWN, matched)),
+        "found": found,
+        "auroc": metrics.auroc(newness, is_new) if found and not is_new.all() else None,
+        "calibration_error": metrics.calibration_error(tested.probabilities.max(axis=1), right),
+    }
+
+
+def rows_of(args: argparse.Namespace, images: str, seed: int) -> dict[str, Callable[[], Row]]:
+    data = Path(args.data)
+
+    def discovered(method: str, novel: Any, *, only_new: bool, mixed: float = SHARE) -> Row:
+        scenario = scenario_of(data, images, seed, mixed)
+        learner = learned(args, scenario, method, seed)
+        return scored(learner.discover(scenario.steps[1].images, novel, only_new=only_new), scenario)
+
+    def nothing_new() -> Row:
+        scenario = scenario_of(data, images, seed, SHARE)
+        learner, old = learned(args, scenario, "hoarfrost", seed), scenario.truths[1].train_labels < KNOWN
+        learner.discover(scenario.steps[1].images.take(np.flatnonzero(old)), "auto", only_new=False)
+        assert learner.assigned is not None
+        return {"found": sum(learner.novel_per_step), "called_new": 100 * float((learner.assigned >= KNOWN).mean())}
+
+    def gcd() -> Row:
+        scenario = scenario_of(data, images, seed, SHARE)
+        learner, truth = learned(args, scenario, "hoarfrost", seed), scenario.truths[1]
+
+        def normalised(some: Any) -> Floats:
+            features = learner.outputs(some, features=True).features
+            assert features is not None
+            points: Floats = features.astype(np.float64)
+            return points / np.linalg.norm(points, axis=1, keepdims=True)
+
+        labels, true = scenario.steps[0].images.labels, truth.test.labels
+        assert labels is not None
+        assert true is not None
+        labelled, points, tested = (
+            normalised(some) for some in (scenario.steps[0].images, scenario.steps[1].images, truth.test)
+        )
+        centres = semi_supervised(labelled, labels, points, KNOWN + NEW, seed)
+        seen, predicted = (squared_distances(some, centres).argmin(axis=1) for some in (points, tested))
+        apart = (truth.train_labels >= KNOWN) & (seen >= KNOWN)
+        among = truth.train_labels[apart] - KNOWN
+        own = metrics.match_unequal(seen[apart] - KNOWN, among, clusters=NEW, classes=NEW)
+        return {
+            **asdict(metrics.unequal_scores(predicted, true, KNOWN, own)),
+            "found": gcd_number(labelled, labels, points, 3 * (KNOWN + NEW), seed) - KNOWN,
+        }
+
+    return {
+        "hoarfrost": lambda: discovered("hoarfrost", "auto", only_new=False),
+        "hoarfrost, number given": lambda: discovered("hoarfrost", NEW, only_new=False),
+        "k-means": lambda: discovered("kmeans", NEW, only_new=True),
+        "GCD": gcd,
+        "FRoST": lambda: discovered("frost", NEW, only_new=True),
+        "nothing new": nothing_new,
+        "only new": lambda: discovered("hoarfrost", "auto", only_new=True, mixed=0),
+        "only new, number given": lambda: discovered("hoarfrost", NEW, only_new=True, mixed=0),
+        "only new, k-means": lambda: discovered("kmeans", NEW, only_new=True, mixed=0),
+        "only new, FRoST": lambda: discovered("frost", NEW, only_new=True, mixed=0),
+    }
+
+
+ONLY_NEW = {
+    "only new, number given": "`hoarfrost`",
+    "only new, k-means": "`kmeans`: clusters, and the nearest class mean",
+    "only new, FRoST": "`frost`",
 }
-"""what a row is called, and the arguments of ``hoarfrost run``"""
+MIXED = {
+    "hoarfrost": "`hoarfrost`, number estimated",
+    "hoarfrost, number given": "`hoarfrost`, number given",
+    "k-means": "`kmeans`, number given: all are taken for new; nearest class mean",
+    "GCD": "semi-supervised k-means (GCD), number given, with the labelled images",
+    "FRoST": "`frost`, number given: all are taken for new",
+}
+"""rows of the tables, and what they are called"""
 
 
-def row(name: str) -> tuple[str, list[str]]:
-    return ROWS.get(name, (name, ["--method", name]))
+def kept() -> dict[str, list[dict[str, Row]]]:
+    """By the name of the photographs, the rows of each seed."""
+    files = {images: sorted(RESULTS.glob(f"{images}-seed*.json")) for images in SETS}
+    return {images: [json.loads(path.read_text())["rows"] for path in paths] for images, paths in files.items()}
 
 
-def folder(args: argparse.Namespace, images: str, name: str, seed: int) -> Path:
-    return Path(args.out, f"{images}-{name}-seed{seed}")
+def tables() -> tuple[str, str]:
+    """Scores where all are new, for the README; and those of mixed folders, with numbers and probabilities."""
+    runs, scores = kept(), ("old", "new", "all")
 
+    def values(images: str, row: str, key: str) -> list[Any]:
+        return [rows[row][key] for rows in runs[images] if row in rows and rows[row].get(key) is not None]
 
-def run(args: argparse.Namespace, images: str, name: str, seed: int) -> None:
-    """One run, or the rest of it; runs of one kind of network share their stage one."""
-    command = [sys.executable, "-m", "hoarfrost", "run", "--dataset", "folder", "--split", SPLIT, "--resume"]
-    command += ["--data", str(Path(args.data, images)), "--seed", str(seed), "--device", args.device]
-    command += ["--out", str(folder(args, images, name, seed)), "--share", str(Path(args.out, "stage-one"))]
-    print(f"{images}, {name}, seed {seed}", file=sys.stderr, flush=True)
-    subprocess.run([*command, *row(name)[1]], check=True, stdout=subprocess.DEVNULL)
+    def cell(images: str, row: str, key: str) -> str:
+        found = values(images, row, key)
+        return spread(found) if found else "–"
 
-    content = json.loads((folder(args, images, name, seed) / "metrics.json").read_text())
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{images}-{name}-seed{seed}.json").write_text(json.dumps(content, indent=1) + "\n")
+    def numbers(images: str, row: str, key: str = "found", form: str = "d") -> str:
+        return ", ".join(format(value, form) for value in values(images, row, key)) or "–"
 
+    def scored_rows(title: str, rows: dict[str, str]) -> str:
+        columns = [f"{images}: {score.capitalize()}" for images in SETS for score in scores]
+        cells = [[called, *(cell(images, row, k) for images in SETS for k in scores)] for row, called in rows.items()]
+        return f"{markdown([title, *columns], cells)}\n\n{note}"
 
-def table() -> str:
-    """A row a method: Old, New and All of each set, mean and standard deviation over the seeds."""
-    columns, rows, kept = [f"{images}: {score.capitalize()}" for images in SETS for score in SCORES], [], []
-    for name in ROWS:
-        cells: list[str] = []
-        for images in SETS:
-            runs = [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{images}-{name}-seed*.json"))]
-            kept += runs
-            joint = [content["steps"][-1]["joint"] for content in runs]
-            cells += [spread([scores[score] for scores in joint]) if joint else "–" for score in SCORES]
-        if any(cell != "–" for cell in cells):
-            rows.append([row(name)[0], *cells])
-    hardware = ", ".join(sorted({content["hardware"] for content in kept}))
-    seeds = ", ".join(map(str, sorted({content["seed"] for content in kept})))
+    contents = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
+    hardware = ", ".join(sorted({content["hardware"] for content in contents}))
+    seeds = ", ".join(map(str, sorted({content["seed"] for content in contents})))
     note = f"Percent of the test photographs, mean ± standard deviation over the seeds {seeds}; {hardware}."
-    return f"{markdown(['method', *columns], rows)}\n\n{note}"
+    by_seed = markdown(
+        ["by seed", *SETS],
+        [
+            [called, *(numbers(images, row, key, form) for images in SETS)]
+            for called, row, key, form in (
+                (f"number of the {NEW} new classes, nothing old in the folder", "only new", "found", "d"),
+                ("the same, old and new mixed", "hoarfrost", "found", "d"),
+                ("the same by GCD's way", "GCD", "found", "d"),
+                ("new classes made of a folder with nothing new", "nothing new", "found", "d"),
+                ("percent of its images that are called new", "nothing new", "called_new", ".1f"),
+                ("AUROC of old against new in the mixed folder", "hoarfrost", "auroc", ".1f"),
+                ("calibration error, nothing old, number given", "only new, number given", "calibration_error", ".3f"),
+                ("calibration error, mixed, number estimated", "hoarfrost", "calibration_error", ".3f"),
+            )
+        ],
+    )
+    return scored_rows("method", ONLY_NEW), f"{scored_rows('old and new mixed', MIXED)}\n\n{by_seed}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("methods", nargs="*", default=["hoarfrost", "kmeans", "frost"], metavar="METHOD")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="only these rows, anew")
     parser.add_argument("--data", default="data", metavar="DIR")
-    parser.add_argument("--out", default="runs/photographs", metavar="DIR")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N")
+    parser.add_argument("--features", default="runs/photographs", metavar="DIR", help="where features are kept")
+    parser.add_argument("--images", nargs="+", default=SETS, choices=SETS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N")
     parser.add_argument("--device", default="auto", metavar="NAME")
     parser.add_argument("--table", action="store_true")
     args = parser.parse_args()
-    for name in [] if args.table else args.methods:
-        for images in SETS:
-            for seed in range(args.seeds):
-                run(args, images, name, seed)
-    made, readme = table(), ROOT / "README.md"
-    readme.write_text(renewed(readme.read_text(), made, begin=BEGIN))
-    print(made)
+    for images, seed in [] if args.table else [(images, seed) for images in args.images for seed in args.seeds]:
+        path = RESULTS / f"{images}-seed{seed}.json"
+        content = json.loads(path.read_text()) if path.exists() else {"seed": seed, "rows": {}}
+        for name, made in rows_of(args, images, seed).items():
+            if name in (args.rows or [name]) and (args.rows or name not in content["rows"]):
+                started = time.perf_counter()
+                content["rows"][name] = {**made(), "commit": commit()}
+                print(images, seed, name, content["rows"][name], f"{time.perf_counter() - started:.0f} s", flush=True)
+        content["hardware"] = Learner(device=args.device).runtime.hardware
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=1) + "\n")
+    for page, made in zip((README, PAGE), tables(), strict=True):
+        page.write_text(renewed(page.read_text(), made, begin=BEGIN))
+        print(made)
 
 
 if __name__ == "__main__":

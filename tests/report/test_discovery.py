@@ -83,6 +83,16 @@ def test_each_new_class_has_its_typical_and_its_doubtful_images(data: DiscoveryD
     assert set(large.nearest) <= {"ant", "bee", "cat"}
 
 
+def test_how_well_a_class_holds_together_is_the_mean_probability_of_its_images(data: DiscoveryData) -> None:
+    scores = outputs_of(ASSIGNED, 5).scores.astype(np.float64)
+    for group, label in zip(data.new, (3, 4), strict=True):
+        own = [np.exp(row[label]) / np.exp(row).sum() for row in scores[label == ASSIGNED]]
+        assert group.probability == pytest.approx(sum(own) / len(own))
+    assert replace(data.new[0], probability=0.934).holds == "93 % sure on average"
+    assert replace(data.new[0], probability=0.5).holds == "50 % sure on average, which hardly hold together"
+    assert f"30 images, {data.new[0].holds}" in Page(render(data)).text
+
+
 def test_known_classes_come_by_size_and_classes_without_images_not_at_all(data: DiscoveryData) -> None:
     assert [(group.name, group.size) for group in data.known] == [("bee", 8), ("ant", 5)]
     assert data.known_classes == 2
@@ -127,7 +137,7 @@ def test_the_page(data: DiscoveryData) -> None:
     assert page.sections == {"new", "next", "unsure", "known", "number", "map", "details"}
     title = "2 new classes in 33 of 60 images; 13 look like known classes, 14 are unsure."
     assert page.texts.count(title) == 2  # the heading, and what the browser calls the page
-    assert "30 images; of the known classes most like bee and " in page.text
+    assert f"30 images, {data.new[0].holds}; of the known classes most like bee and " in page.text
     assert "hoarfrost merge MODEL new-2 new-1" in page.text
     assert "photos/29.jpg" in page.text
     bees = [tag["alt"] for tag in page.images() if tag["alt"] in [f"photos/{row}.jpg" for row in range(38, 46)]]

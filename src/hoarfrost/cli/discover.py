@@ -12,7 +12,10 @@ from hoarfrost.errors import InputError
 from hoarfrost.printing import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hoarfrost.models.model import Model
+    from hoarfrost.report.data import Group
 
 SUMMARY = "discover new classes in a folder of unlabelled images"
 DESCRIPTION = (
@@ -84,6 +87,7 @@ def main(args: argparse.Namespace) -> int:
         "images": images.digest(),
         **({} if args.only_new else {"mixed": True}),
     }
+    groups: Sequence[Group] = ()
     if work.is_done(out, content, resume=args.resume, processes=processes):
         learner = Learner.load(out, args.device)
     else:
@@ -103,17 +107,18 @@ def main(args: argparse.Namespace) -> int:
                 checkpoint=store.CheckpointFile(unfinished / work.CHECKPOINT),
             )
             report = discovery_report(learner, images, processes.first(log.entries), mixed=not args.only_new)
+            groups = report.new
             learner.reconfigure(before)  # what this command changed is in config.json, and not for the next discovery
             if processes.is_first:
                 write_report(unfinished / "report.html", report)
                 learner.model.write_into(unfinished)
-    content, text = summary_of(learner.model, mixed=not args.only_new)
+    content, text = summary_of(learner.model, groups, mixed=not args.only_new)
     where = printable(str(out))
     return options.answer(args, {"model": str(out), **content}, f"{where}: {text}\nreport: {where}/report.html")
 
 
-def summary_of(model: Model, *, mixed: bool) -> tuple[dict[str, Any], str]:
-    """What was found, for ``--json`` and in words."""
+def summary_of(model: Model, groups: Sequence[Group], *, mixed: bool) -> tuple[dict[str, Any], str]:
+    """What was found, for ``--json`` and in words; ``groups`` are the new classes of its page, if that was made now."""
     found, expected = model.discovery, model.calibration.expected
     assert found is not None
     names = model.class_names[len(model.class_names) - len(found.new) :]
@@ -121,13 +126,18 @@ def summary_of(model: Model, *, mixed: bool) -> tuple[dict[str, Any], str]:
     content: dict[str, Any] = {
         "images": found.images,
         "new": dict(zip(names, found.new, strict=True)),
+        "certainty": {group.name: group.probability for group in groups},
         "old": found.known,
         "unsure": found.unsure,
         "count": None if found.count is None else asdict(found.count),
         "expected_error": error,
     }
     lines = [found.in_words(mixed=mixed)]
-    lines += [f"  {printable(name)}  {count} images" for name, count in content["new"].items()]
+    holds = {group.name: f", {group.holds}" for group in groups if group.holds}
+    lines += [
+        f"  {printable(name)}  {count} image{'' if count == 1 else 's'}{holds.get(name, '')}"
+        for name, count in content["new"].items()
+    ]
     if found.count is not None and names:
         lines.append(f"number of new classes, estimated: {found.count.in_words()}")
     if error is not None and names:

@@ -67,6 +67,10 @@ class Shown:
     """(H, W, 1 or 3)"""
 
 
+LOOSE = 0.6
+"""the mean probability of a class below which its images hardly hold together"""
+
+
 @dataclass(frozen=True, eq=False)
 class Group:
     """Images that were given to one class."""
@@ -79,6 +83,16 @@ class Group:
     """those whose probability of the class is lowest, the lowest first; none of them is typical"""
     nearest: Sequence[str] = ()
     """names of the earlier classes that its images look like most, on average"""
+    probability: float | None = None
+    """of the class, the mean over its images: how well they hold together, and apart from others"""
+
+    @property
+    def holds(self) -> str:
+        """That in words, to stand after the number of images."""
+        if self.probability is None:
+            return ""
+        loose = ", which hardly hold together" if self.probability < LOOSE else ""
+        return f"{100 * self.probability:.0f} % sure on average{loose}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

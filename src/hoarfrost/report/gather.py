@@ -174,7 +174,8 @@ def discovery_data(
 
     def group(c: int) -> Group:
         nearest = [names[k] for k in _nearest(outputs.scores[assigned == c, :first])] if c >= first else []
-        return Group(names[c], int(sizes[c]), shown(ends[c][0]), shown(ends[c][1]), nearest)
+        sure = float(probabilities[assigned == c, c].mean()) if sizes[c] else None
+        return Group(names[c], int(sizes[c]), shown(ends[c][0]), shown(ends[c][1]), nearest, sure)
 
     some = np.linspace(0, len(assigned) - 1, min(len(assigned), POINTS)).astype(np.int64)
     return DiscoveryData(
