@@ -274,3 +274,11 @@ def test_a_shortened_course_keeps_its_parts() -> None:
         1,
         (5, 7, 9),
     )
+
+
+def test_a_course_of_its_own_may_have_other_epochs_of_stage_one() -> None:
+    recipe = replace(get_recipe("cifar10"), own_fit_epochs=50)
+    frost, own = (recipe.config(METHODS[name], seed=0).fit for name in ("frost", "hoarfrost"))
+    assert (frost.epochs, frost.drops) == (100, (30, 60, 90))
+    assert (own.epochs, own.drops) == (50, (15, 30, 45))
+    assert get_recipe("tiny-imagenet").config(METHODS["hoarfrost"], seed=0).fit.epochs == 60
