@@ -1,6 +1,7 @@
 """A year of photographs: twelve folders, old and new mixed, into one model month after month, killed five times.
 
 python benchmarks/year.py --data data --out runs/year
+python benchmarks/year.py --table      only the table in docs/unsorted.md, of what is kept
 
 DIR/flowers and DIR/cars have train/ and test/, each with a folder a class. The first 16 classes by name are known from
 half of their images. The others come in by and by, and come back; in half of the months nothing is new, and in two of
@@ -25,8 +26,11 @@ from typing import Any
 
 import numpy as np
 
+from hoarfrost.paper.text import markdown, renewed
+
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results" / "year"
+RESULTS, PAGE = ROOT / "results" / "year", ROOT / "docs" / "unsorted.md"
+BEGIN = "<!-- made by benchmarks/year.py -->"
 SETS, KNOWN, MONTHS = ("flowers", "cars"), 16, 12
 BEGINS = (1, 1, 3, 4, 6, 7, 7, 10)
 """the months in which the new classes first come, by name"""
@@ -135,8 +139,29 @@ def year(args: argparse.Namespace, images: str) -> dict[str, Any]:
         "stands_for": meant,
         "twice": sorted(name for name, count in Counter(meant.values()).items() if count > 1),
         "known_again": sorted(set(meant.values()) & set(known)),
-        "evaluated": scores,
+        "evaluated": {key: value for key, value in scores.items() if key not in ("model", "matched_on")},
     }
+
+
+def table() -> str:
+    """A row a year."""
+    rows = []
+    for path in sorted(RESULTS.glob("*.json")):
+        content = json.loads(path.read_text())
+        scores = content["evaluated"]["joint"]
+        rows.append(
+            [
+                path.stem.replace("-", ", ").replace("seed", "seed "),
+                str(content["killed"]),
+                ", ".join(content["lost"]) or "none",
+                f"{sum(content['found_a_month'])} of {sum(content['new_classes_a_month'])}",
+                ", ".join(content["twice"]) or "none",
+                ", ".join(content["known_again"]) or "none",
+                " / ".join(f"{scores[key]:.1f}" for key in ("old", "new", "all")),
+            ]
+        )
+    columns = ["year", "killed", "classes lost", "new ones found", "found twice", "known ones found again"]
+    return markdown([*columns, "Old / New / All in the end"], rows)
 
 
 def main() -> None:
@@ -146,13 +171,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--device", default="auto", metavar="NAME")
     parser.add_argument("--longest-kill", type=float, default=12.0, metavar="S")
+    parser.add_argument("--table", action="store_true")
     parser.add_argument("sets", nargs="*", default=SETS, metavar="SET")
     args = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)
-    for images in args.sets:
+    for images in [] if args.table else args.sets:
         content = year(args, images)
         (RESULTS / f"{images}-seed{args.seed}.json").write_text(json.dumps(content, indent=1) + "\n")
         print(images, {key: value for key, value in content.items() if key != "evaluated"})
+    PAGE.write_text(renewed(PAGE.read_text(), table(), begin=BEGIN))
 
 
 if __name__ == "__main__":
