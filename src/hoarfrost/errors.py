@@ -42,8 +42,8 @@ def require(holds: bool, message: str) -> None:
         raise InputError(message)
 
 
-def unknown(what: str, given: str, choices: Iterable[str]) -> InputError:
-    """An error for a name that does not exist, with the nearest one that does.
+def unknown(what: str, given: str, choices: Iterable[str], *, near: bool = True) -> InputError:
+    """An error for a name that does not exist, with the nearest one that does; all of them if not ``near``.
 
     >>> str(unknown("method", "frots", ["frost", "dtc"]))
     "unknown method 'frots': did you mean 'frost'?"
@@ -51,6 +51,6 @@ def unknown(what: str, given: str, choices: Iterable[str]) -> InputError:
     "unknown device 'x': choose from cpu, cuda"
     """
     names = list(choices)
-    near = get_close_matches(given.lower(), names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(names)}"
+    close = get_close_matches(given.lower(), names, n=1, cutoff=0.5) if near else []
+    hint = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(names)}"
     return InputError(f"unknown {what} '{given}': {hint}")

@@ -56,7 +56,9 @@ def test_merge_reject_and_undo(place: Place) -> None:
 
 REFUSED: list[tuple[Words, Words]] = [
     (("name", "model2", "nwe-1=rose"), ("'nwe-1'", "did you mean 'new-1'?")),
-    (("name", "model2", "new-1=rose", "new-9=tulip"), ("'new-9'", "did you mean 'new-")),
+    (("name", "model2", "new-1=rose", "new-9=tulip"), ("'new-9'", "choose from 0, 1, 2, rose, new-2")),
+    (("name", "model2", "new-1=unsure"), ("'unsure'", "no class")),
+    (("name", "model2", "new-1=red", "rose"), ("'rose'", "quotes")),
     (("name", "model2", "new-1"), ("'new-1'", "CLASS=NAME")),
     (("name", "model2", "=rose"), ("'=rose'", "CLASS=NAME")),
     (("name", "model2", "new-1="), ("no name",)),
@@ -64,7 +66,8 @@ REFUSED: list[tuple[Words, Words]] = [
     (("name", "model2"), ("CLASS=NAME",)),
     (("name", "nowhere", "new-1=rose"), ("no model folder nowhere",)),
     (("name", "run", "new-1=rose"), ("run/model",)),
-    (("merge", "model2", "new-3", "new-1"), ("'new-3'", "did you mean 'new-")),
+    (("merge", "model2", "new-3", "new-1"), ("'new-3'", "choose from 0, 1, 2, new-1, new-2")),
+    (("merge", "model2", "0", "new-1"), ("'0'", "came with labels", "other order")),
     (("merge", "model2", "new-1"), ("INTO",)),
     (("merge", "model2", "new-1", "new-1"), ("itself",)),
     (("reject", "model2", "0"), ("'0'", "came with labels")),
@@ -76,6 +79,16 @@ REFUSED: list[tuple[Words, Words]] = [
 @pytest.mark.parametrize(("arguments", "words"), named(REFUSED))
 def test_what_is_refused_changes_nothing(place: Place, arguments: Words, words: Words) -> None:
     place.refused(*arguments, words=words)
+
+
+def test_what_has_become_of_a_class_is_said(place: Place) -> None:
+    place.well("name", "model2", "new-1=rose")
+    place.refused("reject", "model2", "new-1", words=("'new-1' is called 'rose' now",))
+    place.well("merge", "model2", "new-2", "rose")
+    place.refused("reject", "model2", "new-2", words=("'new-2' is part of 'rose' now",))
+    place.well("undo", "model2")
+    place.well("reject", "model2", "new-2")
+    place.refused("name", "model2", "new-2=tulip", words=("'new-2' was rejected", "undo"))
 
 
 def test_a_table_that_is_damaged(place: Place) -> None:

@@ -128,11 +128,11 @@ def test_class_names_that_are_no_file_names(place: Place) -> None:
         assert len(name.encode()) <= 110
         assert not set(name) & set("/\\:\x1b")
     before = contents(place.folder)
-    place.well("name", "model2", "new-1=../../up", "new-2=unsure", "0=..", "1=x/y")
+    place.well("name", "model2", "new-1=../../up", "new-2=Unsure", "0=..", "1=x/y")
     answer = place.well(*SORT, "--threshold", "0")
     new = {path.split("/")[0] for path in contents(place.folder).keys() - before.keys()}
     assert new == {"made"}
-    assert {path.name for path in Path("made").iterdir()} <= {".sorted", "_.._up", "unsure-2", "_", "x_y", "2"}
+    assert {path.name for path in Path("made").iterdir()} <= {".sorted", "_.._up", "Unsure-2", "_", "x_y", "2"}
     assert not any("\\x1b" in line for line in answer.out.splitlines())
     assert len(files("made")) == 16
 

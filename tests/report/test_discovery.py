@@ -138,7 +138,9 @@ def test_the_page(data: DiscoveryData) -> None:
     title = "2 new classes in 33 of 60 images; 13 look like known classes, 14 are unsure."
     assert page.texts.count(title) == 2  # the heading, and what the browser calls the page
     assert f"30 images, {data.new[0].holds}; of the known classes most like bee and " in page.text
-    assert "hoarfrost merge MODEL new-2 new-1" in page.text
+    assert "hoarfrost merge MODEL CLASS CLASS2" in page.text
+    assert "may be of a new class" not in page.text
+    assert "some 4 in 100 may be of a new class" in Page(render(replace(data, error=0.041))).text
     assert "photos/29.jpg" in page.text
     bees = [tag["alt"] for tag in page.images() if tag["alt"] in [f"photos/{row}.jpg" for row in range(38, 46)]]
     assert bees == [f"photos/{row}.jpg" for row in range(38, 46)], "the surest first, the least sure last"

@@ -141,5 +141,7 @@ def summary_of(model: Model, groups: Sequence[Group], *, mixed: bool) -> tuple[d
     if found.count is not None and names:
         lines.append(f"number of new classes, estimated: {found.count.in_words()}")
     if error is not None and names:
-        lines.append(f"old against new: some {100 * error:.0f} % wrong of the sure images, by known classes held back")
+        lines.append(
+            f"old or new: some {100 * error:.0f} % of the sure images may be wrong, as when known classes were hidden"
+        )
     return content, "\n".join(lines)

@@ -36,12 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Scores and prints."""
+    from hoarfrost.cli.follow import Following
     from hoarfrost.evaluation import score_folder
     from hoarfrost.training.learner import Learner
 
     learner = Learner.load(args.model, args.device)
     match = None if args.match is None else Path(args.match)
-    content = score_folder(learner, Path(args.images), match, options.keeping(args))
+    with Following() as progress:
+        learner.follow(progress)
+        content = score_folder(learner, Path(args.images), match, options.keeping(args))
     text = f"{printable(args.model)} on {content['images']} images of {printable(args.images)}\n\n{_scores(content)}"
     if args.match is not None:
         text += f"\n\nin percent; new classes matched on {printable(args.match)}"

@@ -31,7 +31,8 @@ def main(args: argparse.Namespace) -> int:
     from hoarfrost.errors import require
 
     for text in args.names:
-        require("=" in text[1:], f"'{text}' is not of the form CLASS=NAME: give it as in new-1=hibiscus")
+        form = "give it as in new-1=hibiscus, and a name with spaces in quotes"
+        require("=" in text[1:], f"'{text}' is not of the form CLASS=NAME: {form}")
     said = []
 
     def decide(table: ClassTable) -> ClassTable:

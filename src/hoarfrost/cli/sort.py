@@ -49,8 +49,9 @@ def main(args: argparse.Namespace) -> int:
     from collections import Counter
 
     from hoarfrost import store
+    from hoarfrost.cli.follow import Following
+    from hoarfrost.models.classes import UNSURE
     from hoarfrost.training.learner import Learner
-    from hoarfrost.training.predictions import UNSURE
     from hoarfrost.training.work import digest
 
     images, into = Path(args.images), args.into
@@ -66,7 +67,9 @@ def main(args: argparse.Namespace) -> int:
         "--link": args.link,
     }
     _begin(into, content, resume=args.resume, make=False)  # refused before the work is done
-    found = learner.predictions(images, threshold=args.threshold, keep=options.keeping(args))
+    with Following() as progress:
+        learner.follow(progress)
+        found = learner.predictions(images, threshold=args.threshold, keep=options.keeping(args))
     assert found.paths is not None
     ids = [-1, *learner.model.classes.present]
     folders = dict(zip(ids, folder_names([UNSURE, *(learner.class_names[k] for k in ids[1:])]), strict=True))
@@ -76,11 +79,15 @@ def main(args: argparse.Namespace) -> int:
                 _put(Path(path), into / folders[class_id] / os.path.relpath(path, images), link=args.link)
     counts = Counter(found.ids.tolist())
     told = [*ids[1:], *([-1] if counts[-1] else [])]
-    named = {UNSURE if k < 0 else learner.class_names[k]: (folders[k], counts[k]) for k in told}
+    # A labelled class may be called as images of no class are: then it has the name of its folder.
+    names = [
+        UNSURE if k < 0 else folders[k] if learner.class_names[k] == UNSURE else learner.class_names[k] for k in told
+    ]
+    named = {name: (folders[k], counts[k]) for name, k in zip(names, told, strict=True)}
     lines = [f"{printable(str(into))}: {len(found)} images {'linked' if args.link else 'copied'}"]
     for name, (folder, count) in named.items():
         other = "" if folder == name else f"  in the folder {folder}"
-        lines.append(f"  {printable(name)}  {count} images{other}")
+        lines.append(f"  {printable(name)}  {count} image{'' if count == 1 else 's'}{other}")
     summary = {
         "into": str(into),
         "images": len(found),

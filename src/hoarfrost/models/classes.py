@@ -18,6 +18,9 @@ from hoarfrost.errors import InputError, unknown
 
 Verb = Literal["rename", "merge", "reject"]
 
+UNSURE = "unsure"
+"""what images are called that belong to no class"""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -108,8 +111,20 @@ class ClassTable:
         """The id of a class that is there, by its name."""
         here = {self.own_names[k]: k for k in self.present}
         if name not in here:
-            raise unknown("class", name, here)
+            raise self._gone(name) or unknown("class", name, here, near=not name.startswith("new-"))
         return here[name]
+
+    def _gone(self, name: str) -> InputError | None:
+        """The error for a class that was called so before something was decided of it."""
+        for k, row in enumerate(self.rows):
+            if name in (row.name, self.own_names[k]):
+                column, now = int(self.stands_for[k]), self.own_names[k]
+                if column < 0:
+                    return InputError(f"'{name}' was rejected: take that back (hoarfrost undo), or give another class")
+                if column != k:
+                    return InputError(f"'{name}' is part of '{self.own_names[column]}' now: give that one")
+                return InputError(f"'{name}' is called '{now}' now: give that name")
+        return None
 
     @property
     def present(self) -> list[int]:
@@ -120,6 +135,8 @@ class ClassTable:
         """Another name for a class."""
         if not to.strip() or to.encode("utf-8", errors="replace").decode() != to:
             raise InputError(f"'{to.encode('unicode_escape').decode()}' is no name that can be saved: choose another")
+        if to == UNSURE:
+            raise InputError(f"'{to}' is what images of no class are called: choose another name")
         if to in {self.own_names[k] for k in self.present}:
             raise InputError(f"there is a class '{to}' already: merge '{name}' into it, or choose another name")
         return self._with(Edit("rename", self.find(name), name=to))
@@ -129,6 +146,8 @@ class ClassTable:
         id_, other = self.find(name), self.find(into)
         if id_ == other:
             raise InputError(f"'{name}' cannot be merged into itself: name another class")
+        if self.rows[id_].step == 0 and self.rows[other].step > 0:
+            raise InputError(f"'{name}' came with labels, '{into}' was found: give them in the other order")
         return self._with(Edit("merge", id_, into=other))
 
     def reject(self, name: str) -> ClassTable:

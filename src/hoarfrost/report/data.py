@@ -113,6 +113,8 @@ class DiscoveryData:
     """with those that are not shown"""
     count: Count | None = None
     """how the number of new classes was estimated, if it was"""
+    error: float | None = None
+    """the share of the images that are sure that is expected to be taken for old and be new, or the other way round"""
     points: NDArray[np.floating[Any]]
     """(n, 2): features of some of the images along their two strongest directions"""
     point_groups: NDArray[np.int64]

@@ -84,7 +84,9 @@ def discovery_report(learner: Learner, images: ImageSet, log: Sequence[Entry], *
     assert assigned is not None
     prepared = learner.prepare(images)
     data = discovery_data(found, assigned, learner.outputs(prepared, features=True), prepared, learner.class_names)
-    return replace(data, sentence=found.in_words(mixed=mixed), facts=_facts(learner, log), log=log)
+    expected = learner.model.calibration.expected if mixed and found.new else None
+    error = None if expected is None else expected.error
+    return replace(data, sentence=found.in_words(mixed=mixed), facts=_facts(learner, log), log=log, error=error)
 
 
 def _facts(learner: Learner, log: Sequence[Entry]) -> tuple[tuple[str, str], ...]:

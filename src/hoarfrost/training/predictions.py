@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-UNSURE = "unsure"
+from hoarfrost.models.classes import UNSURE
+
 """in the place of a class that is not probable enough"""
 
 
