@@ -215,7 +215,7 @@ def _kinds(expected: Any) -> dict[str, Any]:
 
 @functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
-    """The types of a class's fields. Python reads them anew from text each time, most of the time of a configuration."""
+    """The types of a class's fields, which Python would read anew from text each time."""
     return typing.get_type_hints(kind)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import chdir
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+import pytest
 from PIL import Image
 
 from hoarfrost import cli
@@ -20,11 +20,11 @@ from hoarfrost.config import Config
 from hoarfrost.paper.estimate import Estimate
 from hoarfrost.paper.records import collect
 from hoarfrost.paper.tables import get_table, planned
-from hoarfrost.report import html
 from hoarfrost.settings import from_json, to_json
 
 from ..cli.place import save_digits
 from ..data.test_datasets import write_cifar10, write_cifar100, write_tiny_imagenet
+from ..drawn import draw_once
 from .children import Answer, Child, asked
 from .judge import Words
 
@@ -40,7 +40,7 @@ EVALUATE: Words = ("evaluate", "model2", "checked")
 def build(folder: Path) -> None:
     """Makes all of it."""
     folder.mkdir()
-    _drawn_once()
+    draw_once(pytest.MonkeyPatch())
     with chdir(folder):
         for name, digits, count in (("known", 3, 4), ("checked", 5, 4), ("few", 3, 2)):
             save_digits(Path(name), range(digits), count=count)
@@ -108,20 +108,6 @@ def _reproduced(folder: Path) -> None:
         found = from_json(Config, content["learner"])
         decided = {name: getattr(found, name) for name in ("backbone", "image_size", "mean", "std")}
         path.write_text(json.dumps(content | {"learner": to_json(replace(run.config(), **decided))}))
-
-
-def _drawn_once() -> None:
-    """From now on the curves of a log are drawn once: most of what is tried here learns what was learned before."""
-    draw = html._curves
-    drawn: dict[str, list[html.Picture]] = {}
-
-    def curves(log: Sequence[Mapping[str, Any]]) -> list[html.Picture]:
-        key = json.dumps([{name: value for name, value in entry.items() if name != "seconds"} for entry in log])
-        if key not in drawn:
-            drawn[key] = draw(log)
-        return drawn[key]
-
-    html._curves = curves
 
 
 def _reckoned() -> None:
