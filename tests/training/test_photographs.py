@@ -349,7 +349,7 @@ def test_the_command_says_what_was_decided(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hoarfrost", "fit", "known", "--out", "model", "--epochs", "1", "--device", "cpu"]
     done = forked.run(command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    *_, decided, expected = done.stdout.splitlines()
+    *_, decided, expected, _ = done.stdout.splitlines()
     assert expected.startswith("accuracy: about ")
     assert decided == (
         "backbone efficientnet-lite0: pretrained and left as it is, so that features are computed once;"
