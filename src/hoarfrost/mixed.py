@@ -125,7 +125,7 @@ def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, start
             for cluster in range(free):
                 own_points = points[labels == cluster]
                 if len(own_points):
-                    moved[cluster] = own_points.mean(axis=0)
+                    moved[cluster] = own_points.sum(axis=0) / len(own_points)
         total = float(np.minimum(own, base).sum())
         if start == 0 or total < best.total:
             best = Beside(total, labels, moved)
