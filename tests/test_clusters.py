@@ -41,6 +41,16 @@ def test_more_components_than_there_are_directions_are_zero() -> None:
     assert found[:, :6].any(axis=0).all()
 
 
+def test_few_points_in_many_dimensions_have_the_same_components() -> None:
+    features = np.random.default_rng(0).normal(size=(12, 40)) * np.geomspace(1, 100, 40)
+    found = principal_components(features, 5)
+    centred = features - features.mean(axis=0)
+    vectors = np.linalg.eigh(centred.T @ centred)[1][:, :-6:-1]
+    signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(5)])
+    assert np.allclose(found, centred @ (vectors * signs))
+    assert np.allclose(principal_components(features, 20)[:, 11:], 0), "twelve points differ in eleven directions"
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_k_means_finds_groups_that_are_far_apart(seed: int) -> None:
     features = blobs(seed)

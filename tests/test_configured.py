@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from hoarfrost.recipes import RECIPES
 from hoarfrost.settings import from_json, override, to_json
 from hoarfrost.training.observers import Entry, Observer
 
+from . import forked
 from .conftest import TINY
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (24, 16, 16, 3), dtype=np.uint8)
@@ -163,7 +163,7 @@ class TestFiles:
         assert Learner.load(tmp_path / "model", "cpu").config == learner.config
 
         script = "from hoarfrost import Learner; Learner.load('model', 'cpu')"
-        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = forked.run([sys.executable, "-c", script], cwd=tmp_path)
         last = done.stderr.splitlines()[-1]
         assert "test-shrinking" in last
         assert "; install " in last

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from hoarfrost.training.resolve import channel_statistics
 
 from . import forked
 from .conftest import TINY
+from .drawn import draw_once
 from .forked import Forked
 
 CONCATENATING = ("autonovel", "restune", "ncl-labelled")
@@ -61,6 +63,14 @@ def config_for(split: str = "4-3-3", settings: dict[str, Any] | None = None) -> 
 
 def scores(metrics: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in metrics.items() if key != "seconds"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def drawn() -> Iterator[None]:
+    """Most runs here learn what others have learned before."""
+    with pytest.MonkeyPatch.context() as patch:
+        draw_once(patch)
+        yield
 
 
 @pytest.fixture(scope="module")

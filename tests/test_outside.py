@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from . import forked
+
 THEIRS = """
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -101,7 +103,7 @@ def hoarfrost(*arguments: str, site: Path | None, folder: Path) -> subprocess.Co
     paths += [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-m", "hoarfrost", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return forked.run(command, cwd=folder, env=environment)
 
 
 def line_of(done: subprocess.CompletedProcess[str]) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from hoarfrost import plugins
 
 from . import forked
 
@@ -109,3 +112,14 @@ def test_a_package_that_does_not_work_is_named(installed: Path, tmp_path: Path, 
     (line,) = done.stderr.splitlines()
     assert words in line
     assert hoarfrost("demo", "--help", site=installed, folder=tmp_path).returncode == 0, "others go on"
+
+
+def test_what_is_installed_later_is_found(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = tmp_path / "later"
+    later.mkdir()
+    monkeypatch.syspath_prepend(later)
+    assert "theirs" not in plugins.found(plugins.METHODS)
+    shutil.copytree(installed, later, dirs_exist_ok=True)
+    assert plugins.found(plugins.METHODS)["theirs"].value == "their_package:THEIRS"
+    shutil.rmtree(later / "their_package-1.0.dist-info")
+    assert "theirs" not in plugins.found(plugins.METHODS)

@@ -101,28 +101,31 @@ def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, start
 
     The best of several starts, each by greedy k-means++.
     """
-    random, rows = np.random.default_rng(seed), np.arange(len(points))
-    base = squared_distances(points, fixed).min(axis=1)
+    random, rows, squares = np.random.default_rng(seed), np.arange(len(points)), np.square(points).sum(axis=1)
+    base = squared_distances(points, fixed, squares).min(axis=1)
     best = Beside(float(base.sum()), np.full(len(points), -1), points[:0])
     for start in range(starts if free else 0):
         left, centres = base, list[Floats]()
         while len(centres) < free:
-            chance = left / left.sum() if left.sum() > 0 else None
+            whole = left.sum()
+            chance = left / whole if whole > 0 else None
             tried = points[random.choice(len(points), TRIES, p=chance)]
-            after = np.minimum(left[:, None], squared_distances(points, tried))
+            after = np.minimum(left[:, None], squared_distances(points, tried, squares))
             chosen = int(after.sum(axis=0).argmin())
             centres.append(tried[chosen])
             left = after[:, chosen]
         moved, labels = np.array(centres), np.full(len(points), -2)
         for _ in range(ROUNDS):
-            distances = squared_distances(points, moved)
+            distances = squared_distances(points, moved, squares)
             nearest = distances.argmin(axis=1)
             own = distances[rows, nearest]
             before, labels = labels, np.where(own < base, nearest, -1)
             if (labels == before).all():
                 break
-            for cluster in np.unique(labels[labels >= 0]):
-                moved[cluster] = points[labels == cluster].mean(axis=0)
+            for cluster in range(free):
+                own_points = points[labels == cluster]
+                if len(own_points):
+                    moved[cluster] = own_points.sum(axis=0) / len(own_points)
         total = float(np.minimum(own, base).sum())
         if start == 0 or total < best.total:
             best = Beside(total, labels, moved)

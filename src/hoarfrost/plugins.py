@@ -13,8 +13,11 @@ which people ask for it; the terms of a method come along with the module that d
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points, packages_distributions
+from functools import lru_cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points, packages_distributions
+from pathlib import Path
 from typing import Any
 
 from hoarfrost.errors import InputError, Missing, unknown
@@ -26,7 +29,25 @@ DATASETS = "hoarfrost.datasets"
 
 def found(group: str) -> dict[str, EntryPoint]:
     """What installed packages name in a group, by name; nothing is imported."""
-    return {point.name: point for point in entry_points(group=group)}
+    points: EntryPoints = _installed(tuple(map(_stamp, sys.path))).select(group=group)
+    return {point.name: point for point in points}
+
+
+@lru_cache(maxsize=1)
+def _installed(_: tuple[tuple[str, int | None], ...]) -> Any:
+    """The entry points of all packages, read once for as long as the folders they are in stay as they are.
+
+    Python 3.11 gives ``SelectableGroups``, later ones ``EntryPoints``; both have ``select``.
+    """
+    return entry_points()
+
+
+def _stamp(folder: str) -> tuple[str, int | None]:
+    """A folder that is searched, and when something in it was last added or removed."""
+    try:
+        return folder, Path(folder).stat().st_mtime_ns
+    except OSError:
+        return folder, None
 
 
 def names(own: Mapping[str, Any], group: str) -> list[str]:

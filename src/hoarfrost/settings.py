@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import types
@@ -212,6 +213,12 @@ def _kinds(expected: Any) -> dict[str, Any]:
     return {kind.kind: kind for kind in _and_derived(expected) if "kind" in vars(kind)}
 
 
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """The types of a class's fields, which Python would read anew from text each time."""
+    return typing.get_type_hints(kind)
+
+
 def _decode_dataclass(expected: Any, content: Any, where: str) -> Any:
     if isinstance(content, str) and hasattr(expected, "kind"):
         content = {"kind": content}
@@ -226,7 +233,7 @@ def _decode_dataclass(expected: Any, content: Any, where: str) -> Any:
         if kind not in kinds:
             raise Missing(str(unknown(f"kind in {where}", kind, kinds)))
         expected = kinds[kind]
-    hints = typing.get_type_hints(expected)
+    hints = _hints(expected)
     names = [f.name for f in dataclasses.fields(expected)]
     for key in content:
         if key not in names:

@@ -1,13 +1,23 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hoarfrost.cli import main
 
+from ..drawn import draw_once
 from .place import FINISHED, Place, save_digits
+
+
+@pytest.fixture(scope="module", autouse=True)
+def drawn() -> Iterator[None]:
+    """Most commands here learn what others have learned before."""
+    with pytest.MonkeyPatch.context() as patch:
+        draw_once(patch)
+        yield
 
 
 @pytest.fixture(scope="session")

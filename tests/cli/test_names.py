@@ -7,12 +7,12 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from .. import forked
 from .place import DISCOVER, PREDICT, Place, Words, contents, named
 
 
@@ -108,7 +108,7 @@ def test_a_kill_leaves_the_names_before_or_after(place: Place) -> None:
             "import os, pathlib\nfrom hoarfrost.cli import main\nreplace = pathlib.Path.replace\n"
             f"pathlib.Path.replace = {when}\nmain(['name', 'model2', 'new-1=rose'])"
         )
-        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+        assert forked.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
         assert classes()[3:] in (["new-1", "new-2"], ["rose", "new-2"])
     assert classes()[3:] == ["rose", "new-2"]
     place.well("undo", "model2")

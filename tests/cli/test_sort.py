@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from hoarfrost import Learner
 from hoarfrost.cli.sort import folder_names
 
+from .. import forked
 from .place import Place, Words, contents, cut, named
 
 SORT = ("sort", "model2", "unsorted", "--into", "made")
@@ -80,7 +80,7 @@ def test_resume_goes_on_and_takes_what_has_come_since(place: Place) -> None:
         "def killed(*paths):\n    count[0] += 1\n    os._exit(9) if count[0] == 6 else copy(*paths)\n"
         f"shutil.copy2 = killed\nmain({SORT!r})"
     )
-    assert subprocess.run([sys.executable, "-c", kill], check=False).returncode == 9
+    assert forked.run([sys.executable, "-c", kill]).returncode == 9
     assert len(files("made")) == 5
     place.refused(*SORT, words=("made", "--resume"))
     mine = next(Path("made").rglob("*.png"))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +27,7 @@ from hoarfrost.number import Levels
 from hoarfrost.training.calibration import fitted_temperature
 from hoarfrost.training.inference import Inference
 
+from .test_processes import finished, start
 from .two_gaussians import images as noise
 
 OLD = 5
@@ -280,10 +279,7 @@ def test_two_processes_do_the_same_as_one(tmp_path: Path) -> None:
     learner = Learner(METHOD, device="cpu", settings={"fit.epochs": 2, "discover.epochs": 1, "fit.batch_size": 16})
     learner.fit(noise(46, seed=0), [f"class-{n % 3}" for n in range(46)])
     learner.save(tmp_path / "model")
-    script = Path(__file__).with_name("two_gaussians.py")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run([*torchrun, str(script), str(tmp_path)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    finished(start(str(Path(__file__).with_name("two_gaussians.py")), str(tmp_path)))
     first, second = (load_file(tmp_path / f"rank-{rank}.safetensors") for rank in (0, 1))
     assert first.keys() == second.keys()
     assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())

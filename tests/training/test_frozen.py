@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +28,9 @@ from hoarfrost.models.backbones import ALL, Backbone, Input
 from hoarfrost.settings import VERSION, filled, from_json, to_json
 from hoarfrost.training.observers import Observer
 from tests.models.patches import INPUT, Patches
+
+from .. import forked
+from .test_processes import finished, start
 
 NAME = "object:tests.models.patches.Patches"
 SHORT: dict[str, Any] = {
@@ -103,7 +105,7 @@ def test_a_loaded_model_needs_an_object_like_its_own(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is small, no object:"):
         Learner.load(tmp_path / "small", backbone=Patches())
     command = [sys.executable, "-m", "hoarfrost", "predict", "model", str(tmp_path), "--device", "cpu"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = forked.run(command, cwd=tmp_path)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert "the backbone of model is an object of tests.models.patches.Patches" in line
@@ -318,16 +320,8 @@ def test_two_processes_train_from_memory_what_one_does(tmp_path: Path) -> None:
 
     script = tmp_path / "together.py"
     script.write_text(TOGETHER)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [*command, str(script), str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    finished(start(str(script), str(tmp_path), more={"PYTHONPATH": os.pathsep.join(filter(None, paths))}))
     alone = state(learner(**FROZEN, **PLAIN).fit(IMAGES, LABELS).discover(UNLABELLED, 2))
     first, second = (load_file(tmp_path / f"{rank}.safetensors") for rank in (0, 1))
     for name, tensor in alone.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +29,8 @@ from hoarfrost.recipes import RECIPES
 from hoarfrost.training.features import Computed
 from hoarfrost.training.inference import EVALUATION_BATCH, batch_of
 from hoarfrost.training.resolve import ENOUGH, in_words, resolve, storage
+
+from .. import forked
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 SHORT: dict[str, Any] = {"fit.epochs": 3, "fit.drops": [], "discover.epochs": 2, "discover.drops": []}
@@ -346,8 +347,9 @@ def test_few_large_images_at_once() -> None:
 def test_the_command_says_what_was_decided(tmp_path: Path) -> None:
     photographs(tmp_path / "known", 2, 2)
     command = [sys.executable, "-m", "hoarfrost", "fit", "known", "--out", "model", "--epochs", "1", "--device", "cpu"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    *_, decided, expected = done.stdout.splitlines()
+    done = forked.run(command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    *_, decided, expected, _ = done.stdout.splitlines()
     assert expected.startswith("accuracy: about ")
     assert decided == (
         "backbone efficientnet-lite0: pretrained and left as it is, so that features are computed once;"

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +38,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start(*arguments: str) -> list[Forked]:
-    """Two processes with the environment that torchrun gives them."""
+def start(*arguments: str, more: Mapping[str, str] | None = None) -> list[Forked]:
+    """Two processes with the environment that torchrun gives them, and ``more``."""
     port = free_port()
     told = {"TORCHELASTIC_RUN_ID": "test", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
     told |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
@@ -47,7 +48,7 @@ def start(*arguments: str) -> list[Forked]:
             [sys.executable, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **told, "RANK": rank, "LOCAL_RANK": rank},
+            env={**os.environ, **told, **(more or {}), "RANK": rank, "LOCAL_RANK": rank},
         )
         for rank in ("0", "1")
     ]

@@ -24,7 +24,7 @@ from hoarfrost.cli import main
 
 from .children import Answer, Child, asked
 from .judge import Words
-from .place import DISCOVER, FIT, PREDICT, RUN, copied
+from .place import DISCOVER, FIT_FEW, PREDICT, RUN, copied
 
 PATHS_OF = {"open": 1, "os.rename": 2, "os.remove": 1, "os.mkdir": 1, "os.rmdir": 1, "os.truncate": 1, "os.link": 2}
 """what Python tells of before it is done to files, and how many of its arguments are paths"""
@@ -60,7 +60,7 @@ class Work:
 
 
 WORKS = {
-    "fit": Work(24, ("known",), FIT, ("--resume",)),
+    "fit": Work(24, ("few",), FIT_FEW, ("--resume",)),
     "discover": Work(3, ("model", "unsorted"), DISCOVER, ("--resume",)),
     "run": Work(1, ("checked",), RUN, ("--resume",)),
     "run --share": Work(1, ("checked",), (*RUN, "--share", "shelf"), ("--resume",)),

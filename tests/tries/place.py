@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from hoarfrost import cli
@@ -23,10 +24,12 @@ from hoarfrost.settings import from_json, to_json
 
 from ..cli.place import save_digits
 from ..data.test_datasets import write_cifar10, write_cifar100, write_tiny_imagenet
+from ..drawn import draw_once
 from .children import Answer, Child, asked
 from .judge import Words
 
 FIT: Words = ("fit", "known", "--out", "made", "--epochs", "2")
+FIT_FEW: Words = ("fit", "few", *FIT[2:])
 DISCOVER: Words = ("discover", "model", "unsorted", "--novel", "2", "--out", "made", "--epochs", "2")
 SHORT: Words = ("--fit-epochs", "1", "--epochs", "2")
 RUN: Words = ("run", "--dataset", "folder", "--data", "checked", "--split", "3-2", "--out", "made", *SHORT)
@@ -37,15 +40,17 @@ EVALUATE: Words = ("evaluate", "model2", "checked")
 def build(folder: Path) -> None:
     """Makes all of it."""
     folder.mkdir()
+    draw_once(pytest.MonkeyPatch())
     with chdir(folder):
-        for parts in (("known", range(3)), ("checked", range(5))):
-            save_digits(Path(parts[0]), parts[1], count=4)
+        for name, digits, count in (("known", 3, 4), ("checked", 5, 4), ("few", 3, 2)):
+            save_digits(Path(name), range(digits), count=count)
         save_digits(Path("unsorted"), range(3, 5), first=8, count=3, flat=True)
         Image.effect_noise((40, 30), 80).convert("RGB").save("unsorted/noise.jpg")
         write_cifar10(Path())
         write_cifar100(Path())
         write_tiny_imagenet(Path())
         _well(*FIT, "--out", "model")
+        _well(*FIT_FEW, "--out", "model-of-few")  # its curves are drawn then
         _well(*DISCOVER, "--out", "model2")
         _well(*RUN, "--out", "run", "--share", "shelf")
         _stopped("stopped-fit", (*FIT, "--epochs", "3"), lambda path: path == "made.unfinished/checkpoint.safetensors")
@@ -108,6 +113,7 @@ def _reproduced(folder: Path) -> None:
 def _reckoned() -> None:
     """Reckons here, once, what no input changes: children have it at once."""
     cli.build_parser = cache(cli.build_parser)
+    cli.build_parser()
     count = cache(Estimate("cpu", Path("none"), ())._count)
     Estimate._count = lambda _, run: count(run)  # type: ignore[method-assign, assignment]
     for run in planned(get_table("tableA3"), ("digits",), 1, 1):

@@ -7,6 +7,7 @@ import io
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -36,18 +37,7 @@ class Picture:
 
 def render(data: ReportData | DiscoveryData | FitData) -> str:
     """Return the report as the text of one self-contained HTML page."""
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_shown,
-    )
-    environment.filters["score"] = format_score
-    environment.filters["scores"] = format_scores
-    environment.filters["count"] = _count
-    environment.filters["quoted"] = shlex.quote
+    environment = _environment()
     if isinstance(data, DiscoveryData):
         return _discovery(environment.get_template("discovery.html.j2"), data)
     if isinstance(data, FitData):
@@ -70,6 +60,24 @@ def render(data: ReportData | DiscoveryData | FitData) -> str:
         mean_norms=mean_norms(data.weight_norms, data.known),
         samples=_samples(data),
     )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """Return what compiles the templates, each once."""
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_template),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    environment.filters["score"] = format_score
+    environment.filters["scores"] = format_scores
+    environment.filters["count"] = _count
+    environment.filters["quoted"] = shlex.quote
+    return environment
 
 
 def _template(name: str) -> str:
