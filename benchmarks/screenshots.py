@@ -73,7 +73,7 @@ def main() -> None:
         hoarfrost("discover", work / "model", work / "unsorted", "--out", work / "model2", "--device", "cpu")
         for name, page in (("fit", work / "model"), ("discovery", work / "model2")):
             for width, height in SIZES.items():
-                picture(browser, page / "report.html", width, height, DOCS / "figures" / f"{name}-{width}.jpg")
+                picture(browser, page / "report.html", width, height, DOCS / f"{name}-{width}.jpg")
 
 
 if __name__ == "__main__":
