@@ -210,7 +210,7 @@ def tables() -> tuple[str, str]:
         return f"{markdown([title, *columns], cells)}\n\n{note}"
 
     contents = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
-    hardware = ", ".join(sorted({content["hardware"] for content in contents}))
+    hardware = ", ".join(sorted({row["hardware"] for content in contents for row in content["rows"].values()}))
     seeds = ", ".join(map(str, sorted({content["seed"] for content in contents})))
     note = f"Percent of the test photographs, mean ± standard deviation over the seeds {seeds}; {hardware}."
     by_seed = markdown(
@@ -248,9 +248,9 @@ def main() -> None:
         for name, made in rows_of(args, images, seed).items():
             if name in (args.rows or [name]) and (args.rows or name not in content["rows"]):
                 started = time.perf_counter()
-                content["rows"][name] = {**made(), "commit": commit()}
+                hardware = Learner(device=args.device).runtime.hardware
+                content["rows"][name] = {**made(), "hardware": hardware, "commit": commit()}
                 print(images, seed, name, content["rows"][name], f"{time.perf_counter() - started:.0f} s", flush=True)
-        content["hardware"] = Learner(device=args.device).runtime.hardware
         RESULTS.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content, indent=1) + "\n")
     for page, made in zip((README, PAGE), tables(), strict=True):

@@ -80,10 +80,8 @@ def main(args: argparse.Namespace) -> int:
     counts = Counter(found.ids.tolist())
     told = [*ids[1:], *([-1] if counts[-1] else [])]
     # A labelled class may be called as images of no class are: then it has the name of its folder.
-    names = [
-        UNSURE if k < 0 else folders[k] if learner.class_names[k] == UNSURE else learner.class_names[k] for k in told
-    ]
-    named = {name: (folders[k], counts[k]) for name, k in zip(names, told, strict=True)}
+    called = {k: UNSURE if k < 0 else learner.class_names[k] for k in told}
+    named = {folders[k] if k >= 0 and name == UNSURE else name: (folders[k], counts[k]) for k, name in called.items()}
     lines = [f"{printable(str(into))}: {len(found)} images {'linked' if args.link else 'copied'}"]
     for name, (folder, count) in named.items():
         other = "" if folder == name else f"  in the folder {folder}"

@@ -84,14 +84,14 @@ class Group:
     nearest: Sequence[str] = ()
     """names of the earlier classes that its images look like most, on average"""
     probability: float | None = None
-    """of the class, the mean over its images: how well they hold together, and apart from others"""
+    """of the class, the mean over its images: how well they hold together, and apart from others; None for few"""
 
     @property
     def holds(self) -> str:
         """That in words, to stand after the number of images."""
         if self.probability is None:
             return ""
-        loose = ", which hardly hold together" if self.probability < LOOSE else ""
+        loose = "; they hardly hold together" if self.probability < LOOSE else ""
         return f"{100 * self.probability:.0f} % sure on average{loose}"
 
 

@@ -27,6 +27,8 @@ TYPICAL, DOUBTFUL, FULL_CLASSES = 8, 4, 12
 """images of a new class on the page of a discovery, and the number of classes up to which it has as many"""
 KNOWN_CLASSES, KNOWN_IMAGES, UNSURE = 6, 4, 12
 """known classes that it shows, typical images of each and as many doubtful ones, and unsure images"""
+FEW = 8
+"""images of a class below which their mean probability says nothing: they were all that it was made of"""
 MISTAKEN = 24
 """images on the page of ``fit`` that are taken for another class"""
 POINTS = 1000
@@ -176,7 +178,7 @@ def discovery_data(
 
     def group(c: int) -> Group:
         nearest = [names[k] for k in _nearest(outputs.scores[assigned == c, :first])] if c >= first else []
-        sure = float(probabilities[assigned == c, c].mean()) if sizes[c] else None
+        sure = float(probabilities[assigned == c, c].mean()) if sizes[c] >= FEW else None
         return Group(names[c], int(sizes[c]), shown(ends[c][0]), shown(ends[c][1]), nearest, sure)
 
     some = np.linspace(0, len(assigned) - 1, min(len(assigned), POINTS)).astype(np.int64)

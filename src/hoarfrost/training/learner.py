@@ -297,8 +297,8 @@ class Learner:
 
         With "auto" their number is estimated (``count``). Every image is of a new class, unless ``only_new`` is False:
         then images that look like a known class are given to it and not learned from, and one of which it is unsure is
-        given to none (``assigned``). If nothing is new then, no class is added. ``look`` is what ``look`` has said of
-        these images, where the method has been changed since then.
+        given to none (``assigned``). If nothing is new then, no class is added. The folder is not looked
+        at again where a ``look`` is given, which the method of that name has returned for these images.
         """
         method = self.config.method
         if method.supervised:

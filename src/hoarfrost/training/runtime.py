@@ -90,7 +90,8 @@ class Runtime:
     @property
     def hardware(self) -> str:
         """The device in words, for the records of a run."""
-        one = f"CPU, {torch.get_num_threads()} threads"
+        threads = torch.get_num_threads()
+        one = f"CPU, {threads} thread{'' if threads == 1 else 's'}"
         if self.device.type == "cuda":
             one = torch.cuda.get_device_name(self.device)
         return one if self.processes.count == 1 else f"{self.processes.count} x {one}"

@@ -121,8 +121,8 @@ class Stage:
         """Finds ``novel`` new classes in unlabelled images; a reference sees ``labelled`` ones of stage one again.
 
         None: as many as there seem to be. Without ``only_new`` images that look like a known class are given to it, and
-        the others alone are learned from; where nothing is new, the model stays as it is. ``look`` is what somebody has
-        seen in the images before.
+        the others alone are learned from; where nothing is new, the model stays as it is. The folder is not looked at
+        again where a ``look`` is given.
         """
         method, teacher = self.config.method, before.network.requires_grad_(False)
         samples = self._unlabelled(teacher, images)
