@@ -1,6 +1,7 @@
 """What each part of hoarfrost gains: one stage one, and after it the method without one part at a time, and FRoST.
 
 python benchmarks/ablations.py --data data --seed 0     the rows of CIFAR-10 for a seed; kept in results/ablations/
+python benchmarks/ablations.py --dataset digits         those of the digits, on a CPU
 python benchmarks/ablations.py --dataset cifar100 --classes 80 --split 60-20    known classes stand for new ones
 python benchmarks/ablations.py --table                  the table and the curve in docs/, of what is kept
 
@@ -40,6 +41,7 @@ RESULTS, PAGE = ROOT / "results" / "ablations", ROOT / "docs" / "hoarfrost.md"
 BEGIN, FIGURE = "<!-- made by benchmarks/ablations.py -->", ROOT / "docs" / "figures" / "trade-off-cifar10.png"
 TABLES = {
     "cifar10-seed*": "CIFAR-10, 5 classes known and 5 new",
+    "digits-seed*": "The digits of the demonstration, 5 known and 5 new",
     "cifar10-known*": "Known classes of CIFAR-10 alone, 3 known and 2 new",
     "cifar100-known*": "Known classes of CIFAR-100 alone, 60 known and 20 new; without contrast in stage one",
     "cifar100-contrast-known*": "The same with it",
@@ -57,9 +59,10 @@ line moves when a number is added to the scores of all new classes:
 
 ![Old against New on CIFAR-10, of hoarfrost and of FRoST after the same stage one](figures/trade-off-cifar10.png)"""
 
+NO_CONTRAST = "no contrast in stage one"
 ROWS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "hoarfrost": ("hoarfrost", {}),
-    "no contrast in stage one": ("hoarfrost", {"method.stage_one.instance-contrast.weight": 0}),
+    NO_CONTRAST: ("hoarfrost", {"method.stage_one.instance-contrast.weight": 0}),
     "no copy: the clusters of k-means": ("hoarfrost", NO_TERMS),
     "no over-clustering": ("hoarfrost", {f"{TERMS}.over-clustering.weight": 0}),
     "no feature distillation": ("hoarfrost", {f"{TERMS}.feature-distillation.weight": 0}),
@@ -75,7 +78,6 @@ ROWS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "80 epochs of discovery": ("hoarfrost", {"discover.epochs": 80}),
     FROST: ("frost", {}),
 }
-OWN_STAGE_ONE = frozenset({"hoarfrost", "no contrast in stage one"})
 
 
 @dataclass(frozen=True)
@@ -159,15 +161,18 @@ def run(args: argparse.Namespace) -> None:
     more = {key: json.loads(value) for key, value in more.items()}
     path = RESULTS / f"{args.name or f'{args.dataset}-seed{args.seed}'}.json"
     RESULTS.mkdir(parents=True, exist_ok=True)
-    content: dict[str, Any] = {"dataset": args.dataset, "seed": args.seed, "commit": commit(), "set": more, "rows": {}}
+    content: dict[str, Any] = {"dataset": args.dataset, "seed": args.seed, "set": more, "rows": {}}
+    if path.exists():
+        content = json.loads(path.read_text())
+        assert content["set"] == more, f"{path} was made with other settings: {content['set']}"
     first: StageOne | None = None
     for row in args.rows or ROWS:
-        learner = learned(args.dataset, args.seed, scenario, row, None if row in OWN_STAGE_ONE else first, more)
-        first = first or StageOne.of(learner)
-        content["hardware"] = learner.runtime.describe()
-        content["rows"][row] = measured(learner, scenario)
+        learner = learned(args.dataset, args.seed, scenario, row, None if row == NO_CONTRAST else first, more)
+        if row != NO_CONTRAST:
+            first = first or StageOne.of(learner)
+        found = measured(learner, scenario)
+        content["rows"][row] = {**found, "hardware": learner.runtime.hardware, "commit": commit()}
         path.write_text(json.dumps(content, indent=1) + "\n")
-        found = content["rows"][row]
         print(row, *(found[name] for name in ("old", "new", "all", "clusters", "seconds")), flush=True)
 
 
@@ -187,11 +192,15 @@ def tables() -> str:
                 scores = [spread([scored[name] for scored in found]) for name in SCORES]
                 rows.append([row, *scores, spread([scored["kibibytes_a_class"] for scored in found])])
         header = [title, *(name.capitalize() if name != "hm" else "HM" for name in SCORES), "KiB a class"]
-        made += [markdown(header, rows), ""] if rows else []
+        every = [scored for run in runs for scored in run["rows"].values()]
+        made_on, commits = ({scored[key] for scored in every} for key in ("hardware", "commit"))
+        seeds = ", ".join(str(run["seed"]) for run in runs)
+        said = f"Percent; seeds {seeds}; {', '.join(sorted(made_on))}; commits "
+        said += ", ".join(sorted({commit[:7] for commit in commits}))
+        made += [markdown(header, rows), "", f"{said}.", ""] if rows else []
     if drawn():
         made += [CURVE, ""]
-    commits = sorted({run["commit"][:7] for pattern in TABLES for run in kept(pattern)})
-    return "\n".join([*made, f"Percent; one H200 GPU; commits {', '.join(commits)}."])
+    return "\n".join(made).rstrip()
 
 
 def drawn() -> bool:
