@@ -32,7 +32,7 @@ def principal_components(features: Floats, count: int) -> Floats:
     return found
 
 
-def k_means(features: Floats, clusters: int, seed: int) -> Floats:
+def k_means(features: Floats, clusters: int, seed: int, *, starts: int = STARTS) -> Floats:
     """The centres ``(clusters, D)`` of the best of several k-means; the same for the same seed."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -40,6 +40,6 @@ def k_means(features: Floats, clusters: int, seed: int) -> Floats:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different images than clusters
         points = features.astype(np.float64)  # a copy that k-means may work in
-        found = KMeans(clusters, n_init=STARTS, random_state=seed % 2**32, copy_x=False).fit(points)
+        found = KMeans(clusters, n_init=starts, random_state=seed % 2**32, copy_x=False).fit(points)
     centres: Floats = found.cluster_centers_
     return centres

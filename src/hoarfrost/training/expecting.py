@@ -32,8 +32,8 @@ Ids = NDArray[np.int64]
 MOST_COUNTED, MOST_SORTED, MOST_CLASSES = 4000, 1500, 64
 """labelled images, at random, from which levels are learned; those from which it is learned what to expect of mixed
 folders, and of how many classes"""
-DRAWS = 16
-"""times that a third of the classes is held back as new, for the temperatures"""
+DRAWS, STARTS = 32, 8
+"""times that a third of the classes is held back as new, for the temperatures; starts of k-means each time"""
 TEMPERATURES = np.geomspace(0.05, 100, 120)
 """that are looked at"""
 
@@ -139,7 +139,7 @@ def held_back_temperatures(network: Network, features: Tensor, labels: Ids, seed
             return None
         known = ClassStatistics.of(features[fitted], torch.from_numpy(ids[fitted]), old, kind.kept)
         points = as_measured(features[folder].numpy(), known, kind.kept, new, RIDGE * part)
-        centres = k_means(points, new, int(random.integers(2**31)))
+        centres = k_means(points, new, int(random.integers(2**31)), starts=STARTS)
         near = -np.square(points[:, None] - centres).sum(axis=2)
         clusters, typical = near.argmax(axis=1), typical_of(near)
         found = ClassStatistics.of(features[folder][typical], torch.from_numpy(clusters[typical]), new, kind.kept)
