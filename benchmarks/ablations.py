@@ -190,13 +190,13 @@ def tables() -> str:
             found = [run["rows"][row] for run in runs if row in run["rows"]]
             if found:
                 scores = [spread([scored[name] for scored in found]) for name in SCORES]
-                rows.append([row, *scores, spread([scored["kibibytes_a_class"] for scored in found])])
+                rows.append([row, *scores, f"{found[0]['kibibytes_a_class']:,.1f}"])
         header = [title, *(name.capitalize() if name != "hm" else "HM" for name in SCORES), "KiB a class"]
         every = [scored for run in runs for scored in run["rows"].values()]
         made_on, commits = ({scored[key] for scored in every} for key in ("hardware", "commit"))
         seeds = ", ".join(str(run["seed"]) for run in runs)
-        said = f"Percent; seeds {seeds}; {', '.join(sorted(made_on))}; commits "
-        said += ", ".join(sorted({commit[:7] for commit in commits}))
+        said = f"Percent; seeds {seeds}, the first alone without ±; " if len(runs) > 1 else f"Percent; seed {seeds}; "
+        said += f"{', '.join(sorted(made_on))}; commit {', '.join(sorted({commit[:7] for commit in commits}))}"
         made += [markdown(header, rows), "", f"{said}.", ""] if rows else []
     if drawn():
         made += [CURVE, ""]
