@@ -54,6 +54,30 @@ def test_merge_reject_and_undo(place: Place) -> None:
     assert json.loads(merged.out) == {"model": "model2", "classes": found[:3]}
 
 
+def test_the_classes_of_a_model_are_listed_with_what_became_of_them(place: Place) -> None:
+    found = classes()
+    listed = place.well("classes", "model2").out.splitlines()
+    assert [line.split() for line in listed] == [
+        ["class", "from"],
+        *([name, "labels"] for name in found[:3]),
+        *([name, "discovery", "1"] for name in found[3:]),
+    ]
+    place.well("merge", "model2", "new-2", found[0])
+    place.well("name", "model2", "new-1=hibiscus")
+    assert json.loads(place.well("classes", "model2", "--json").out) == {
+        "model": "model2",
+        "classes": [
+            {"name": found[0], "discovery": None, "found_as": None, "merged": ["new-2"]},
+            *({"name": name, "discovery": None, "found_as": None, "merged": []} for name in found[1:3]),
+            {"name": "hibiscus", "discovery": 1, "found_as": "new-1", "merged": []},
+        ],
+        "rejected": [],
+    }
+    place.well("reject", "model2", "hibiscus")
+    assert place.well("classes", "model2").out.splitlines()[-1] == "rejected: hibiscus"
+    place.refused("classes", "nowhere", words=("nowhere",))
+
+
 REFUSED: list[tuple[Words, Words]] = [
     (("name", "model2", "nwe-1=rose"), ("'nwe-1'", "did you mean 'new-1'?")),
     (("name", "model2", "new-1=rose", "new-9=tulip"), ("'new-9'", "choose from 0, 1, 2, rose, new-2")),

@@ -53,7 +53,13 @@ def test_every_image_is_in_the_folder_of_its_class(place: Place) -> None:
     lines = answer.out.splitlines()
     assert lines[0] == "made: 16 images copied"
     assert sum(int(line.split()[-2]) for line in lines[1:]) == 16
-    place.well("evaluate", "model2", "made")  # it is a folder of class folders
+    scored = place.well("evaluate", "model2", "made", "--json")  # it is a folder of class folders
+    assert "1 folder that is no class (unsure)" in scored.err
+    assert "unsure" not in {row["class"] for row in json.loads(scored.out)["classes"]}
+    assert (
+        place.well("fit", "made", "--out", "again", "--epochs", "1").err.count("folder that is no class (unsure)") == 1
+    )
+    assert "unsure" not in Learner.load("again", "cpu").class_names
 
 
 def test_classes_that_are_one_have_the_folder_of_its_name(place: Place) -> None:

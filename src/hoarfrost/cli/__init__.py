@@ -17,6 +17,7 @@ from typing import NoReturn
 import hoarfrost
 from hoarfrost.cli import (
     bench,
+    classes,
     demo,
     discover,
     evaluate,
@@ -41,6 +42,7 @@ VERBS: dict[str, ModuleType] = {
     "run": run,
     "fit": fit,
     "discover": discover,
+    "classes": classes,
     "name": name,
     "merge": merge,
     "reject": reject,

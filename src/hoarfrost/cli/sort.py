@@ -50,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
 
     from hoarfrost import store
     from hoarfrost.cli.follow import Following
-    from hoarfrost.models.classes import UNSURE
+    from hoarfrost.data.paths import UNSURE
     from hoarfrost.training.learner import Learner
     from hoarfrost.training.work import digest
 

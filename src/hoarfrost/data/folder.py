@@ -29,7 +29,7 @@ from hoarfrost.data.images import (
     load_readers,
     refuse_strange,
 )
-from hoarfrost.data.paths import FileList, PathList
+from hoarfrost.data.paths import UNSURE, FileList, PathList
 from hoarfrost.errors import InputError, SkippedFiles
 from hoarfrost.reading import open_regular
 
@@ -83,6 +83,7 @@ class LeftOut:
     empty: Sequence[str]
     small: Sequence[str] = ()
     frames: Sequence[str] = ()
+    unsure: Sequence[str] = ()
 
     def warn(self, folder: str) -> None:
         """One warning for all of it; none where nothing was left out."""
@@ -93,6 +94,7 @@ class LeftOut:
                 (self.small, f"image with a side below {MIN_SIDE}", f"images with a side below {MIN_SIDE}"),
                 (self.loose, "file outside the class folders", "files outside the class folders"),
                 (self.empty, "class folder without images", "class folders without images"),
+                (self.unsure, "folder that is no class", "folders that are no classes"),
             )
             if paths
         ]
@@ -134,8 +136,9 @@ def read_folder(
 ) -> ImageSet:
     """Read the images under `folder`, resized to (size, size, channels).
 
-    labelled: the sub-folders are the classes, in sorted order; images may lie deeper inside them. Otherwise all images
-    anywhere under the folder are read, in the order of their paths; of several folders and files in the order given.
+    labelled: the sub-folders are the classes, in sorted order; images may lie deeper inside them. One that is called
+    `unsure`, as by `hoarfrost sort`, is no class. Otherwise all images anywhere under the folder are read, in the order
+    of their paths; of several folders and files in the order given.
     size: by default the median of the short sides, rounded up to a multiple of 8, from 16 to 64; that of
     `photographs`, where they are such.
     channels: by default 1 where every image is gray, else 3.
@@ -152,9 +155,12 @@ def read_folder(
     _check_folder(root)
     loose: list[str] = []
     classes: list[str] = []
+    unsure: list[str] = []
     if labelled:
         names, folders = _list_folder(root, "")
         classes, loose = [name for name in names if name in folders], [name for name in names if name not in folders]
+        unsure = [name for name in classes if name == UNSURE]
+        classes = [name for name in classes if name != UNSURE]
         _check_names(root, classes)
         found = PathList(chain.from_iterable(_find_files(root, f"{name}/") for name in classes))
     else:
@@ -175,6 +181,7 @@ def read_folder(
             frames=found.take(kept[headers.frames[kept]]),
             loose=loose,
             empty=[name for name in classes if name not in present],
+            unsure=unsure,
         )
         _check_any(place, paths, left_out, labelled=labelled)
         left_out.warn(place)  # before the next refusals, which it may explain

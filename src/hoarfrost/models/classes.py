@@ -14,12 +14,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hoarfrost.data.paths import UNSURE
 from hoarfrost.errors import InputError, unknown
 
 Verb = Literal["rename", "merge", "reject"]
-
-UNSURE = "unsure"
-"""what images are called that belong to no class"""
 
 
 @dataclass(frozen=True)

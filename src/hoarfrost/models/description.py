@@ -36,16 +36,24 @@ def class_table(content: Mapping[str, Any]) -> ClassTable:
     return ClassTable.of_steps(content["class_names"], [content["heads"]["known"], *content["heads"]["novel"]])
 
 
+def read_classes(folder: Path) -> ClassTable:
+    """The table of classes of a saved model."""
+    return _checked_table(folder, read_description(folder))
+
+
+def _checked_table(folder: Path, content: Mapping[str, Any]) -> ClassTable:
+    try:
+        return class_table(content)
+    except (InputError, IndexError, KeyError, TypeError) as error:
+        raise store.damaged(folder / "model.json", str(error)) from None
+
+
 def change_classes(folder: Path, decide: Callable[[ClassTable], ClassTable]) -> ClassTable:
     """Writes what people decide of the classes into a saved model, and nothing else there: all of it, or nothing."""
     read_description(folder)  # a place that holds no model is refused before anything waits for it
     with store.alone(folder):
         content = read_description(folder)
-        try:
-            before = class_table(content)
-        except (InputError, IndexError, KeyError, TypeError) as error:
-            raise store.damaged(folder / "model.json", str(error)) from None
-        table = decide(before)
+        table = decide(_checked_table(folder, content))
         content |= {"class_names": list(table.names), "classes": table.to_json()}
         store.write_json(folder / "model.json", content)
     return table

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hoarfrost.models.classes import UNSURE
+from hoarfrost.data.paths import UNSURE
 
 """in the place of a class that is not probable enough"""
 
