@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from hoarfrost.data.paths import UNSURE
 
-"""in the place of a class that is not probable enough"""
-
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
