@@ -210,7 +210,7 @@ def tables() -> tuple[str, str]:
         return f"{markdown([title, *columns], cells)}\n\n{note}"
 
     contents = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
-    hardware = ", ".join(sorted({row["hardware"] for content in contents for row in content["rows"].values()}))
+    hardware = " and ".join(sorted({row["hardware"] for content in contents for row in content["rows"].values()}))
     seeds = ", ".join(map(str, sorted({content["seed"] for content in contents})))
     note = f"Percent of the test photographs, mean ± standard deviation over the seeds {seeds}; {hardware}."
     by_seed = markdown(

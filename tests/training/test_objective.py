@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import pytest
 import torch
+from torch import Tensor
 
 from hoarfrost.losses.functional import sigmoid_rampup
-from hoarfrost.losses.inputs import FIRST, SECOND
+from hoarfrost.losses.inputs import FIRST, SECOND, LossInputs
 from hoarfrost.losses.terms import (
     Consistency,
     CrossEntropy,
@@ -162,3 +166,21 @@ def test_hits_count_right_labels(teacher: Network) -> None:
     labels = teacher.train().joint(teacher(images)).argmax(dim=1)
     _, statistics, _ = objective(images, labels, objective.draw(generator()))
     assert statistics[-1].item() == 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistaken(Term):
+    kind: ClassVar[str] = "mistaken"
+    read: str = "student"
+
+    def loss(self, inputs: LossInputs) -> Tensor:
+        return inputs.features().square() if self.read == "student" else inputs.memory(self.read)
+
+
+@pytest.mark.parametrize(("read", "words"), [("student", r"the shape \(8, 64\)"), ("queue", "queue")])
+def test_a_mistake_in_a_term_says_which_one_it_is(teacher: Network, read: str, words: str) -> None:
+    objective = Objective(teacher, terms=(CrossEntropy(), Mistaken(read=read)))
+    objective.set_epoch(0)
+    with pytest.raises(Exception, match=words) as raised:
+        objective(torch.rand(8, 1, 16, 16), torch.zeros(8, dtype=torch.long), None)
+    assert raised.value.__notes__ == ["in the loss of the term 'mistaken'"]

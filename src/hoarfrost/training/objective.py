@@ -143,7 +143,7 @@ class Objective(nn.Module):
         inputs = self.inputs(images, labels, replayed, rows)
         # The heads and the losses are cheap and sensitive: they stay in single precision.
         with torch.autocast(images.device.type, enabled=False):
-            losses = torch.stack([term.loss(inputs) for term in self.terms])
+            losses = torch.stack([loss_of(term, inputs) for term in self.terms])
             total = (self.weights * losses).sum()
             with torch.no_grad():
                 hits = total.new_zeros(())
@@ -254,6 +254,18 @@ class Objective(nn.Module):
         return {
             view.name: self.student.backbone_features(seen) for view, seen in zip(self.views, features, strict=True)
         }
+
+
+def loss_of(term: Term, inputs: LossInputs) -> Tensor:
+    """One number; an error in a term says which one it is."""
+    try:
+        loss = term.loss(inputs)
+        if loss.ndim:
+            raise ValueError(f"a loss is one number, and this one has the shape {tuple(loss.shape)}: take its mean")
+    except Exception as error:
+        error.add_note(f"in the loss of the term '{term.kind}'")
+        raise
+    return loss
 
 
 def activations(network: Network, features: Tensor, heads: Sequence[str]) -> Activations:
