@@ -51,10 +51,13 @@ def installed(tmp_path: Path) -> Path:
     return site
 
 
-def hoarfrost(*arguments: str, site: Path | None, folder: Path) -> subprocess.CompletedProcess[str]:
+def hoarfrost(
+    *arguments: str, site: Path | None, folder: Path, own: str | None = None
+) -> subprocess.CompletedProcess[str]:
     paths = [str(site)] if site is not None else []
     paths += [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment |= {} if own is None else {plugins.OWN_FILES: own}
     command = [sys.executable, "-m", "hoarfrost", *arguments]
     return forked.run(command, cwd=folder, env=environment)
 
@@ -83,6 +86,39 @@ def test_a_method_from_outside_runs_is_saved_and_predicts(installed: Path, tmp_p
     assert "shorter-features" in line
     assert "install their-package" in line
     assert "damaged" not in line
+
+
+def test_a_file_of_ones_own_needs_no_package(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(f"{THEIRS}\nfrom hoarfrost.methods import METHODS\nMETHODS['theirs'] = THEIRS\n")
+    listed = hoarfrost("methods", site=None, folder=tmp_path, own="mine.py")
+    assert "a paper of theirs\n  theirs" in listed.stdout
+    done = hoarfrost(*RUN, "--out", "run", site=None, folder=tmp_path, own="mine.py")
+    assert done.returncode == 0, done.stderr
+    write_image(tmp_path / "a.png")
+    predict = ("predict", str(Path("run", "model")), "a.png", "--device", "cpu")
+    assert hoarfrost(*predict, site=None, folder=tmp_path, own="mine.py").returncode == 0
+    without = hoarfrost(*predict, site=None, folder=tmp_path)
+    assert without.returncode == 2
+    assert without.stderr.endswith("install mine, or name its file in HOARFROST_IMPORT\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("gone.py", None, "is no Python file"),
+        ("mine.py", "raise RuntimeError('no such thing')", "cannot be imported (no such thing)"),
+        ("random.py", "", "is called as a module that is loaded already"),
+    ],
+)
+def test_a_file_that_does_not_work_is_named(tmp_path: Path, name: str, content: str | None, words: str) -> None:
+    if content is not None:
+        (tmp_path / "own").mkdir()
+        (tmp_path / "own" / name).write_text(content)
+    done = hoarfrost(*RUN, "--out", "run", site=None, folder=tmp_path, own=str(Path("own", name)))
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert name in line
+    assert words in line
 
 
 def write_image(path: Path) -> None:

@@ -318,4 +318,5 @@ def get_method(name: str) -> Method:
 
 def all_methods() -> dict[str, Method]:
     """Every preset by its name, those of other packages last."""
+    plugins.import_own_files()
     return {name: get_method(name) for name in plugins.names(METHODS, plugins.METHODS)}

@@ -9,14 +9,19 @@ which people ask for it; the terms of a method come along with the module that d
     their-network = "their_package:build_network"
     [project.entry-points."hoarfrost.datasets"]
     their-images = "their_package:IMAGES"
+
+Somebody's own file needs no package: HOARFROST_IMPORT names Python files that are imported before anything is looked
+for. What they put into ``METHODS``, ``BACKBONES`` and ``DATASETS`` is known then.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points, packages_distributions
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +30,8 @@ from hoarfrost.errors import InputError, Missing, unknown
 METHODS = "hoarfrost.methods"
 BACKBONES = "hoarfrost.backbones"
 DATASETS = "hoarfrost.datasets"
+OWN_FILES = "HOARFROST_IMPORT"
+"""an environment variable: paths, separated as in PATH"""
 
 
 def found(group: str) -> dict[str, EntryPoint]:
@@ -57,6 +64,7 @@ def names(own: Mapping[str, Any], group: str) -> list[str]:
 
 def find(what: str, name: str, own: Mapping[str, Any], group: str) -> Any:
     """What a name stands for, among this package's ``own`` or in another package that is installed."""
+    import_own_files()
     if name in own:
         return own[name]
     others = found(group)
@@ -71,12 +79,40 @@ def load(point: EntryPoint) -> Any:
         return point.load()
     except Exception as error:
         who = f" of {point.dist.name}" if point.dist is not None else ""
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"'{point.name}'{who} cannot be imported ({reason}): update or remove that package") from error
+        raise InputError(
+            f"'{point.name}'{who} cannot be imported ({_reason(error)}): update or remove that package"
+        ) from error
+
+
+def import_own_files() -> None:
+    """Imports the files that HOARFROST_IMPORT names, each once."""
+    for path in filter(None, os.environ.get(OWN_FILES, "").split(os.pathsep)):
+        _import_file(Path(path).absolute())
+
+
+@cache
+def _import_file(path: Path) -> None:
+    name, said = path.stem, f"{path}, which {OWN_FILES} names,"
+    spec = spec_from_file_location(name, path) if path.is_file() else None
+    if spec is None or spec.loader is None:
+        raise InputError(f"{said} is no Python file: check the path")
+    if name in sys.modules:
+        raise InputError(f"{said} is called as a module that is loaded already: rename it")
+    sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(sys.modules[name])
+    except Exception as error:
+        del sys.modules[name]
+        raise InputError(f"{said} cannot be imported ({_reason(error)}): mend it") from error
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def load_all(group: str) -> None:
     """Imports everything in a group, so that what its modules define is known."""
+    import_own_files()
     for point in found(group).values():
         load(point)
 

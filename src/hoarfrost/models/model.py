@@ -168,7 +168,9 @@ class Model:
             model = cls._assemble(content, weights, prototypes, backbone)
         except Missing as error:
             needs = ", ".join(content.get("needs", [])) or "the package that brings it"
-            raise InputError(f"{folder} cannot be used here: {error}; install {needs}") from None
+            raise InputError(
+                f"{folder} cannot be used here: {error}; install {needs}, or name its file in {plugins.OWN_FILES}"
+            ) from None
         except KeyError as error:
             raise store.damaged(folder, f"it lacks {error}") from None
         except (TypeError, RuntimeError, IndexError, ValueError) as error:
