@@ -75,6 +75,7 @@ ROWS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "variances alone": ("hoarfrost", {f"{DESIGN}.readout.covariance": "diagonal"}),
     "the average of both networks decides": ("hoarfrost", {"method.decides": "average"}),
     "the copy decides": ("hoarfrost", {"method.decides": "trained"}),
+    "the copy's weights averaged over its steps": ("hoarfrost", {"method.weight_average": 0.99}),
     "80 epochs of discovery": ("hoarfrost", {"discover.epochs": 80}),
     FROST: ("frost", {}),
 }
