@@ -196,7 +196,8 @@ def tables() -> str:
         every = [scored for run in runs for scored in run["rows"].values()]
         made_on, commits = ({scored[key] for scored in every} for key in ("hardware", "commit"))
         seeds = ", ".join(str(run["seed"]) for run in runs)
-        said = f"Percent; seeds {seeds}, the first alone without ±; " if len(runs) > 1 else f"Percent; seed {seeds}; "
+        some_alone = any(row not in run["rows"] for run in runs for row in runs[0]["rows"])
+        said = f"Percent; seed{'s' if len(runs) > 1 else ''} {seeds}{', the first alone without ±' * some_alone}; "
         said += f"{', '.join(sorted(made_on))}; commit {', '.join(sorted({commit[:7] for commit in commits}))}"
         made += [markdown(header, rows), "", f"{said}.", ""] if rows else []
     if drawn():
