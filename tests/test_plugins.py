@@ -89,7 +89,10 @@ def test_a_method_from_outside_runs_is_saved_and_predicts(installed: Path, tmp_p
 
 
 def test_a_file_of_ones_own_needs_no_package(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(f"{THEIRS}\nfrom hoarfrost.methods import METHODS\nMETHODS['theirs'] = THEIRS\n")
+    (tmp_path / "mine.py").write_text(
+        f"{THEIRS}\nfrom hoarfrost.methods import METHODS\nMETHODS['theirs'] = THEIRS\n"
+        "from hoarfrost import Learner\nLearner('theirs')\n"
+    )
     listed = hoarfrost("methods", site=None, folder=tmp_path, own="mine.py")
     assert "a paper of theirs\n  theirs" in listed.stdout
     done = hoarfrost(*RUN, "--out", "run", site=None, folder=tmp_path, own="mine.py")

@@ -97,6 +97,8 @@ def _import_file(path: Path) -> None:
     if spec is None or spec.loader is None:
         raise InputError(f"{said} is no Python file: check the path")
     if name in sys.modules:
+        if getattr(sys.modules[name], "__file__", None) == str(path):
+            return  # it looks something up while it is being imported
         raise InputError(f"{said} is called as a module that is loaded already: rename it")
     sys.modules[name] = module_from_spec(spec)
     try:

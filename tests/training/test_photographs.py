@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from hoarfrost import Learner
+from hoarfrost.cli import main
 from hoarfrost.config import STAYS, TUNED, Config
 from hoarfrost.data import images as images_module
 from hoarfrost.data.augment import Affine, Augment, Crop
@@ -321,6 +322,33 @@ class TestOnce:
         assert not np.array_equal(scores(), first)
         assert sum(seen) == 4, "and what has changed"
         assert len(list(folder.iterdir())) == 2
+
+    def test_what_discover_kept_is_found_by_sort_and_predict(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[int]
+    ) -> None:
+        photographs(tmp_path / "new", 2, 2, first=2)
+        known = photographs(tmp_path / "known", 2, 2)
+        Learner("kmeans", device="cpu", settings=SHORT).fit(known).save(tmp_path / "model")
+        monkeypatch.chdir(tmp_path)
+        discover = ["discover", "model", "new", "--novel", "2", "--only-new", "--device", "cpu", "--out"]
+        seen.clear()
+        assert main([*discover, "model2"]) == 0
+        assert sum(seen) == 4
+        for command in (
+            ["sort", "model2", "new", "--into", "sorted", "--device", "cpu"],
+            ["predict", "model2", "new", "--device", "cpu"],
+            ["discover", "model2", *discover[2:], "model3"],
+            [*discover, "model4"],
+        ):
+            seen.clear()
+            assert main(command) == 0
+            assert sum(seen) == 0, command
+        seen.clear()
+        assert main(["predict", "model2", "known", "--device", "cpu"]) == 0
+        assert sum(seen) == 4
+        assert [len(list(Path(f"model{k}.features").iterdir())) for k in ("", 2, 3, 4)] == [1] * 4, (
+            "predict adds nothing"
+        )
 
     def test_arrays_may_change(self, seen: list[int]) -> None:
         draws = np.random.default_rng(0).integers(0, 256, (4, 224, 224, 3), dtype=np.uint8)

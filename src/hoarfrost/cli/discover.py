@@ -70,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
     if config.method.design != before.method.design:
         raise InputError("method.design belongs to the model: choose it with hoarfrost fit")
     changed = before.method.design != fitted.method.design
-    learner.keep_features(f"{model.absolute()}.features")
+    learner.keep_features(options.features_of(model), options.features_of(out))
     processes = learner.runtime.processes
     begins = processes.first(lambda: work.begins(out, resume=args.resume))
     with Following() as progress:

@@ -41,6 +41,7 @@ def main(args: argparse.Namespace) -> int:
     from hoarfrost.training.learner import Learner
 
     learner = Learner.load(args.model, args.device)
+    learner.keep_features(options.features_of(args.model), add=False)
     match = None if args.match is None else Path(args.match)
     with Following() as progress:
         learner.follow(progress)

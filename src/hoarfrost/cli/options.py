@@ -181,6 +181,11 @@ def change_classes(args: argparse.Namespace, decide: Callable[[ClassTable], Clas
     return answer(args, {"model": str(args.model), "classes": names}, "\n".join(said))
 
 
+def features_of(model: str | Path) -> str:
+    """Where the features of photographs that a model was given are kept, for others that are given them too."""
+    return f"{Path(model).absolute()}.features"
+
+
 def print_raw(text: str) -> int:
     """Prints text as it is, whatever is in it."""
     if Launched.detect().is_first:

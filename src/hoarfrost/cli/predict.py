@@ -58,6 +58,7 @@ def main(args: argparse.Namespace) -> int:
     if not paths:
         raise InputError("there is nothing to predict: give DIR, a folder of images, or image files, or --list FILE")
     learner = Learner.load(args.model, args.device)
+    learner.keep_features(options.features_of(args.model), add=False)
     given: Path | list[str] = Path(paths[0]) if len(paths) == 1 else paths
     with Following() as progress:
         learner.follow(progress)

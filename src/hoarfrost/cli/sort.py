@@ -57,6 +57,7 @@ def main(args: argparse.Namespace) -> int:
     images, into = Path(args.images), args.into
     _check(images, into)
     learner = Learner.load(args.model, args.device)
+    learner.keep_features(options.features_of(args.model), add=False)
     content = {
         "format": store.FORMAT,
         "kind": "sort",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,12 +22,13 @@ from hoarfrost.models.network import Network
 class Computed:
     """Features that were computed before, of images on disk; arrays may have changed.
 
-    They go with the images. In a ``folder``, where there is one, those of image files are kept for others too. All that
-    is in it may be removed.
+    They go with the images. Those of image files are kept in ``folders`` too, in each the same, so that others find
+    them there; where they are only ``looked_up``, nothing is added. All that is in a folder may be removed.
     """
 
     def __init__(self) -> None:
-        self.folder: Path | None = None
+        self.folders: tuple[Path, ...] = ()
+        self.looked_up = False
 
     def of(self, images: OnDisk, network: Network, compute: Callable[[OnDisk], Features]) -> Features:
         """``(N, D)`` of the images; computed where they are not there."""
@@ -46,25 +47,38 @@ class Computed:
     def _kept(
         self, images: OnDisk, network: Network, compute: Callable[[OnDisk], Features]
     ) -> tuple[Features, list[int]]:
-        """Those in the folder, or new ones, which are put there if it can be; and which files cannot be read."""
+        """Those in a folder, or new ones, which are put there if it can be; and which files cannot be read."""
         files = images.files if isinstance(images, Readable) else images
-        if self.folder is None or not isinstance(files, ImageFiles):
+        if not self.folders or not isinstance(files, ImageFiles):
             return compute(images), []
         key = hashlib.sha256(key_of(files.noted()) + name_of(network, files).encode()).hexdigest()[:16]
-        path, shape = self.folder / f"{key}.safetensors", (len(files), network.decisive_width)
-        with suppress(InputError, KeyError):
-            found = store.read_tensors(path)[0]
-            features, broken = found["features"], found["broken"].tolist()
-            usable = features.shape == shape and features.dtype == torch.float32 and bool(features.isfinite().all())
-            if usable and all(type(row) is int and 0 <= row < len(files) for row in broken):
-                return features.numpy(), broken
+        paths, shape = [folder / f"{key}.safetensors" for folder in self.folders], (len(files), network.decisive_width)
+        for path in paths:
+            if (found := _read(path, shape)) is not None:
+                self._write([other for other in paths if not other.exists()], *found)
+                return found
         computed = compute(images)
         broken = images.broken if isinstance(images, Readable) else []
-        with suppress(OSError):
-            self.folder.mkdir(exist_ok=True)
-            tensors = {"features": torch.from_numpy(computed), "broken": torch.tensor(broken, dtype=torch.int64)}
-            store.write_tensors(path, tensors)
+        self._write(paths, computed, broken)
         return computed, broken
+
+    def _write(self, paths: Sequence[Path], features: Features, broken: list[int]) -> None:
+        for path in () if self.looked_up else paths:
+            with suppress(OSError):
+                path.parent.mkdir(exist_ok=True)
+                tensors = {"features": torch.from_numpy(features), "broken": torch.tensor(broken, dtype=torch.int64)}
+                store.write_tensors(path, tensors)
+
+
+def _read(path: Path, shape: tuple[int, int]) -> tuple[Features, list[int]] | None:
+    """What is kept in a file; None where that is not whole."""
+    with suppress(InputError, KeyError):
+        found = store.read_tensors(path)[0]
+        features, broken = found["features"], found["broken"].tolist()
+        usable = features.shape == shape and features.dtype == torch.float32 and bool(features.isfinite().all())
+        if usable and all(type(row) is int and 0 <= row < shape[0] for row in broken):
+            return features.numpy(), broken
+    return None
 
 
 def name_of(network: Network, images: OnDisk) -> str:

@@ -431,10 +431,13 @@ class Learner:
         given = images if isinstance(images, ImageSet) else ImageSet(as_images(cast(ArrayLike, images)))
         return given.fitted(size, self.channels)
 
-    def keep_features(self, folder: str | Path) -> None:
-        """Has features of image files that no stage changes kept in a folder, and takes those that are there."""
+    def keep_features(self, *folders: str | Path, add: bool = True) -> None:
+        """Has features of image files that no stage changes kept in folders, and takes those that are in one of them.
+
+        Without ``add`` they are only looked for.
+        """
         if self.runtime.processes.count == 1:
-            self._computed.folder = Path(folder)
+            self._computed.folders, self._computed.looked_up = tuple(map(Path, folders)), not add
 
     def follow(self, observer: Observer) -> None:
         """Has an observer told how far it is, where images are looked at outside of the stages."""
