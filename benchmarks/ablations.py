@@ -38,7 +38,7 @@ Ids = NDArray[np.int64]
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results" / "ablations", ROOT / "docs" / "hoarfrost.md"
-BEGIN, FIGURE = "<!-- made by benchmarks/ablations.py -->", ROOT / "docs" / "figures" / "trade-off-cifar10.png"
+BEGIN, FIGURE = "<!-- made by benchmarks/ablations.py -->", ROOT / "docs" / "trade-off-cifar10.png"
 TABLES = {
     "cifar10-seed*": "CIFAR-10, 5 classes known and 5 new",
     "digits-seed*": "The digits of the demonstration, 5 known and 5 new",
@@ -57,7 +57,7 @@ FROST = "FRoST after the same stage one"
 CURVE = """Where a method draws the line between old and new is one thing, how well it tells them apart another. The
 line moves when a number is added to the scores of all new classes:
 
-![Old against New on CIFAR-10, of hoarfrost and of FRoST after the same stage one](figures/trade-off-cifar10.png)"""
+![Old against New on CIFAR-10, of hoarfrost and of FRoST after the same stage one](trade-off-cifar10.png)"""
 
 NO_CONTRAST = "no contrast in stage one"
 ROWS: dict[str, tuple[str, Mapping[str, Any]]] = {
