@@ -46,9 +46,10 @@ def held_out(inference: Inference, network: Network, labelled: ImageSet) -> Held
     fold[counts[labels] < 2] = FOLDS  # never scored
     predicted, probability = np.full(len(labels), -1), np.zeros(len(labels))
     for number in range(FOLDS):
-        scored, others = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
+        scored = np.flatnonzero(fold == number)
         if len(scored):
-            statistics = inference.statistics(samples.take(others), network, labels[others], len(counts))
+            others = np.where(fold != number, labels, -1)
+            statistics = inference.statistics(samples, network, others, len(counts))
             outputs = inference.outputs(samples.take(scored), kind.read(network, Known(statistics)))
             predicted[scored], probability[scored] = outputs.predicted, outputs.probabilities.max(axis=1)
     return HeldOut(predicted, probability, predicted == labels)
