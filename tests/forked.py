@@ -15,7 +15,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from multiprocessing.context import ForkContext, ForkServerContext
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from types import TracebackType
@@ -69,16 +68,12 @@ class Forked:
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,
         ignored: Sequence[int] = (),
-        preexec_fn: object = None,
     ) -> None:
-        """``ignored``: signals; ``preexec_fn`` is left out: the parent of such a process is another one."""
+        """``ignored``: signals."""
         python, *words = command
         assert python == sys.executable
-        if multiprocessing.parent_process() is not None:  # one that was forked forks itself: it has imported all of it
-            context: ForkContext | ForkServerContext = multiprocessing.get_context("fork")
-        else:
-            context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload(PRELOADED)
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
         ours: list[int] = []
         self.stdout, out = _way(stdout, 1, ours)
         self.stderr, err = _way(stderr, 2, ours)

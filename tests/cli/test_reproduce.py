@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -239,23 +238,9 @@ def test_a_table_in_the_papers_variant_and_with_other_settings(
     assert not (tmp_path / "new").exists()
 
 
-FORKING = """
-import subprocess, sys, types
-from hoarfrost.__main__ import main
-from hoarfrost.paper import plan
-from tests.forked import Forked
-
-plan.subprocess = types.SimpleNamespace(Popen=Forked, DEVNULL=subprocess.DEVNULL)
-sys.exit(main())
-"""
-"""the command line in a process of its own, whose runs import nothing anew either"""
-
-
 def test_two_commands_in_one_folder_share_the_runs_and_both_end_well(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", FORKING, "reproduce", "tableA3", *SHORT, "--out", str(tmp_path), "--json"]
-    paths = [str(Path(__file__).parents[2]), *([given] if (given := os.environ.get("PYTHONPATH")) else [])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    both = [Forked(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) for _ in range(2)]
+    command = [sys.executable, "-m", "hoarfrost", "reproduce", "tableA3", *SHORT, "--out", str(tmp_path), "--json"]
+    both = [Forked(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
     said = [process.communicate(timeout=400) for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     tables = [json.loads(out) for out, _ in said]
