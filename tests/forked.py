@@ -68,8 +68,9 @@ class Forked:
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,
         ignored: Sequence[int] = (),
+        preexec_fn: object = None,
     ) -> None:
-        """``ignored``: signals."""
+        """``ignored``: signals; ``preexec_fn`` is left out: the parent of such a process is another one."""
         python, *words = command
         assert python == sys.executable
         context = multiprocessing.get_context("forkserver")
