@@ -172,7 +172,9 @@ def run(args: argparse.Namespace) -> None:
         if row != NO_CONTRAST:
             first = first or StageOne.of(learner)
         found = measured(learner, scenario)
-        content["rows"][row] = {**found, "hardware": learner.runtime.hardware, "commit": commit()}
+        runtime = learner.runtime
+        made_by = {"hardware": runtime.hardware, "numerics": runtime.describe(), "commit": commit()}
+        content["rows"][row] = {**found, **made_by}
         path.write_text(json.dumps(content, indent=1) + "\n")
         print(row, *(found[name] for name in ("old", "new", "all", "clusters", "seconds")), flush=True)
 
