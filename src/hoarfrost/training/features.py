@@ -23,12 +23,12 @@ class Computed:
     """Features that were computed before, of images on disk; arrays may have changed.
 
     They go with the images. Those of image files are kept in ``folders`` too, in each the same, so that others find
-    them there; where they are only ``looked_up``, nothing is added. All that is in a folder may be removed.
+    them there; where those are ``read_only``, nothing is added. All that is in a folder may be removed.
     """
 
     def __init__(self) -> None:
         self.folders: tuple[Path, ...] = ()
-        self.looked_up = False
+        self.read_only = False
 
     def of(self, images: OnDisk, network: Network, compute: Callable[[OnDisk], Features]) -> Features:
         """``(N, D)`` of the images; computed where they are not there."""
@@ -63,7 +63,7 @@ class Computed:
         return computed, broken
 
     def _write(self, paths: Sequence[Path], features: Features, broken: list[int]) -> None:
-        for path in () if self.looked_up else paths:
+        for path in () if self.read_only else paths:
             with suppress(OSError):
                 path.parent.mkdir(exist_ok=True)
                 tensors = {"features": torch.from_numpy(features), "broken": torch.tensor(broken, dtype=torch.int64)}

@@ -437,7 +437,7 @@ class Learner:
         Without ``add`` they are only looked for.
         """
         if self.runtime.processes.count == 1:
-            self._computed.folders, self._computed.looked_up = tuple(map(Path, folders)), not add
+            self._computed.folders, self._computed.read_only = tuple(map(Path, folders)), not add
 
     def follow(self, observer: Observer) -> None:
         """Has an observer told how far it is, where images are looked at outside of the stages."""
