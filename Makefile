@@ -1,6 +1,6 @@
 # make demo   the environment (.venv/) and the demonstration (runs/demo/)
 # make test   the environment, then lint, types and tests
-# make results   RESULTS.md, the tables in docs/reproducibility.md and README.md, and docs/figures/, from the files under results/
+# make results   RESULTS.md, the tables in docs/ and README.md, and docs/figures/, from the files under results/
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,7 +18,7 @@ results: $(VENV)/.runtime
 	$(BIN)/python -m hoarfrost.paper page > RESULTS.md.new
 	mv RESULTS.md.new RESULTS.md
 	$(BIN)/python -m hoarfrost.paper figures
-	$(BIN)/python -m hoarfrost.paper renew docs/reproducibility.md docs/hoarfrost.md README.md
+	$(BIN)/python -m hoarfrost.paper renew docs/reproducibility.md docs/hoarfrost.md docs/unsorted.md README.md
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

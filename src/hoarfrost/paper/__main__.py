@@ -13,14 +13,14 @@ import sys
 from pathlib import Path
 
 from hoarfrost.errors import InputError
-from hoarfrost.paper.page import BEYOND, HEADLINE, beyond, headline, make_page
+from hoarfrost.paper.page import BEYOND, ESTIMATED, HEADLINE, beyond, estimated, headline, make_page
 from hoarfrost.paper.pictures import write_all
 from hoarfrost.paper.records import collect, grouped, read_results
 from hoarfrost.paper.text import renewed
 from hoarfrost.paper.verified import BEGIN, make_tables
 from hoarfrost.printing import printable, printable_lines
 
-MADE = {BEGIN: make_tables, HEADLINE: headline, BEYOND: beyond}
+MADE = {BEGIN: make_tables, HEADLINE: headline, BEYOND: beyond, ESTIMATED: estimated}
 """what stands between which marks of a page"""
 
 

@@ -17,6 +17,7 @@ HEADLINE = "<!-- made by make results: table 4 on cifar100 -->"
 
 SCORES = ("old", "new", "all", "hm")
 
+ESTIMATED = "<!-- made by make results: the number estimated -->"
 BEYOND = "<!-- made by make results: hoarfrost and frost -->"
 """where pages have both methods side by side"""
 
@@ -223,6 +224,24 @@ def beyond(folder: Path) -> str:
     return markdown(["data set", "method", "seeds", "Old", "New", "All", "HM"], rows)
 
 
+def estimated(folder: Path) -> str:
+    """Runs that had to find the number of new classes too, each by itself: what they found for how many."""
+    rows = []
+    for result in read_results(folder / "number"):
+        for step in result.content["steps"]:
+            scores = step["category_discovery"]
+            rows.append(
+                [
+                    f"{result.content['dataset']} {result.content['split']}, {result.content['method']}",
+                    str(result.content["seed"]),
+                    str(step["index"]),
+                    f"{step['found']} for {step['novel']}",
+                    *(format_score(scores[key]) for key in ("old", "new", "all")),
+                ]
+            )
+    return markdown(["data and method", "seed", "step", "new classes", "Old", "New", "All"], rows)
+
+
 def runs_table(results: Sequence[Result]) -> str:
     """Where every figure comes from."""
     rows = []
@@ -288,6 +307,6 @@ def make_page(folder: Path) -> str:
             methods = {result.group[2] for result in tried}
             tried += [result for key, runs in groups.items() for result in runs if _among(key, dataset, split, methods)]
             parts += [f"### {dataset} {split}\n", sweep_table(tried) + "\n"]
-    every = [*results, *printed, *sweeps]
+    every = [*results, *printed, *sweeps, *read_results(folder / "number")]
     parts += ["## Runs\n", runs_table(every) + "\n"] if every else ["No run is kept yet.\n"]
     return "\n".join(parts)
