@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hoarfrost.clusters import k_means, principal_components
+from hoarfrost.data import rows
 
 
 def blobs(seed: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
@@ -49,6 +50,14 @@ def test_few_points_in_many_dimensions_have_the_same_components() -> None:
     signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(5)])
     assert np.allclose(found, centred @ (vectors * signs))
     assert np.allclose(principal_components(features, 20)[:, 11:], 0), "twelve points differ in eleven directions"
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 60])
+def test_components_of_rows_that_come_some_at_a_time(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    features = blobs(0)
+    whole = principal_components(features, 3)
+    monkeypatch.setattr(rows, "CHUNK", chunk)
+    assert np.allclose(principal_components(rows.Mapped(features / 2, lambda part: 2 * part), 3), whole)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hoarfrost.data.rows import Rows, chunks
 
 Floats = NDArray[np.floating[Any]]
 
@@ -14,22 +18,49 @@ STARTS = 20
 """of k-means, of which the best is taken"""
 
 
-def principal_components(features: Floats, count: int) -> Floats:
+@dataclass(frozen=True)
+class Directions:
+    """The strongest directions of points, from their mean."""
+
+    mean: Floats
+    """(D,)"""
+    strongest: Floats
+    """(D, q)"""
+    count: int
+    """how many were asked for, q or more"""
+
+    @classmethod
+    def of(cls, *points: Rows, count: int) -> Directions:
+        """Of all rows ``(N, D)``; the sign of a direction is such that its largest weight is positive."""
+        number = sum(map(len, points))
+        mean = sum(part.sum(axis=0, dtype=np.float64) for part in _parts(points)) / number
+        if 2 * number <= len(mean):  # there are no more directions than points, found in far less time
+            centred = np.concatenate([part - mean for part in _parts(points)])
+            strongest = np.linalg.svd(centred, full_matrices=False)[2][:count].T
+        else:
+            scatter = sum(apart.T @ apart for apart in (part - mean for part in _parts(points)))
+            strongest = np.linalg.eigh(scatter)[1][:, ::-1][:, :count]
+        largest = np.abs(strongest).argmax(axis=0)
+        return cls(mean, strongest * np.sign(strongest[largest, np.arange(strongest.shape[1])]), count)
+
+    def along(self, points: Rows) -> Floats:
+        """``(N, count)``: points along the directions; 0 where there are fewer."""
+        found, start = np.zeros((len(points), self.count)), 0
+        for part in _parts([points]):
+            found[start : (start := start + len(part)), : self.strongest.shape[1]] = (part - self.mean) @ self.strongest
+        return found
+
+
+def _parts(points: Sequence[Rows]) -> Iterator[NDArray[np.float64]]:
+    return (part.astype(np.float64) for rows in points for part in chunks(rows))
+
+
+def principal_components(features: Rows, count: int) -> Floats:
     """The features ``(N, D)`` along their ``count`` strongest directions, centred, not whitened: ``(N, count)``.
 
-    Where there are fewer directions than that, the others are 0. The sign of a direction is such that its largest
-    weight is positive.
+    Where there are fewer directions than that, the others are 0.
     """
-    centred = features.astype(np.float64) - features.mean(axis=0, dtype=np.float64)
-    if 2 * len(features) <= features.shape[1]:  # there are no more directions than points, found in far less time
-        strongest = np.linalg.svd(centred, full_matrices=False)[2][:count].T
-    else:
-        strongest = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :count]
-    largest = np.abs(strongest).argmax(axis=0)
-    strongest = strongest * np.sign(strongest[largest, np.arange(strongest.shape[1])])
-    found = np.zeros((len(features), count))
-    found[:, : strongest.shape[1]] = centred @ strongest
-    return found
+    return Directions.of(features, count=count).along(features)
 
 
 def k_means(features: Floats, clusters: int, seed: int, *, starts: int = STARTS) -> Floats:

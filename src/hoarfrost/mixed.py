@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hoarfrost.clusters import principal_components
+from hoarfrost.clusters import Directions
+from hoarfrost.data.rows import Rows, chunks, mapped
 from hoarfrost.number import LEAST, MOST, Count, Levels, count_classes, squared_distances
 
 Floats = NDArray[np.floating[Any]]
@@ -60,29 +61,34 @@ class KnownClasses:
         within = np.diag(np.square(apart).mean(axis=0)) if diagonal else apart.T @ apart / len(points)
         return cls(means, within, features)
 
-    def whitened(self, points: Floats) -> tuple[Floats, Floats]:
+    def whitened(self, points: Rows) -> tuple[Rows, Floats]:
         """Points and means where the covariance, with its ridge, is the same in all directions."""
         from scipy.linalg import solve_triangular
 
         ridge = RIDGE * max(np.trace(self.covariance) / self.features, 1e-12)
         factor = np.linalg.cholesky(self.covariance + ridge * np.eye(len(self.covariance)))
-        both = solve_triangular(factor, np.concatenate([points, self.means]).T, lower=True).T
-        return both[: len(points)], both[len(points) :]
 
-    def view(self, points: Floats, free: int = 0) -> tuple[Floats, Floats]:
+        def white(rows: Floats) -> Floats:
+            found: Floats = solve_triangular(factor, rows.T, lower=True).T
+            return found
+
+        return mapped(points, white), white(self.means)
+
+    def view(self, points: Rows, free: int = 0) -> tuple[Floats, Floats]:
         """Both in the directions in which they vary most: as many as classes, known or new."""
         white, means = self.whitened(points)
-        both = principal_components(np.concatenate([white, means]), max(len(means), free, 2))
-        return both[: len(points)], both[len(points) :]
+        directions = Directions.of(white, means, count=max(len(means), free, 2))
+        return directions.along(white), directions.along(means)
 
-    def nearest(self, points: Floats) -> Floats:
+    def nearest(self, points: Rows) -> Floats:
         """``(n,)`` squared distances from the nearest mean, in the directions in which the means differ."""
         white, means = self.whitened(points)
         middle = means.mean(axis=0)
         _, lengths, directions = np.linalg.svd(means - middle, full_matrices=False)
         apart = directions[lengths > 1e-9 * max(lengths[0], 1e-12)].T
-        found: Floats = squared_distances((white - middle) @ apart, (means - middle) @ apart).min(axis=1)
-        return found
+        centres = (means - middle) @ apart
+        parts = [squared_distances((rows - middle) @ apart, centres).min(axis=1) for rows in chunks(white)]
+        return np.concatenate(parts)
 
 
 @dataclass(frozen=True)
@@ -163,7 +169,7 @@ class Expected:
     """the share of the sure images that are taken for old and are new, or the other way round"""
 
 
-def anything_new(known: KnownClasses, points: Floats, expected: Expected, seed: int) -> bool:
+def anything_new(known: KnownClasses, points: Rows, expected: Expected, seed: int) -> bool:
     """Whether a free centre explains much more than without anything new, or the images lie farther off than that."""
     farther = (float(known.nearest(points).mean()) - expected.distance) / expected.deviation
     first = first_gain(*known.view(points), seed)
@@ -174,7 +180,7 @@ NOTHING = Count(0, 0, 0, 0.0, ())
 
 
 def count_beside(
-    known: KnownClasses, points: Floats, counted: Floats, expected: Expected, levels: Levels, seed: int
+    known: KnownClasses, points: Rows, counted: Rows, expected: Expected, levels: Levels, seed: int
 ) -> Count:
     """The number of new classes in a mixed folder, 0 where nothing is new; ``counted`` are the points for Ward.
 
@@ -224,7 +230,7 @@ class Sorted:
         return unsure
 
 
-def sort(known: KnownClasses, points: Floats, new: int, seed: int) -> Sorted:
+def sort(known: KnownClasses, points: Rows, new: int, seed: int) -> Sorted:
     """Each of the points ``(n, D)`` goes to a known class or to one of so many ``new`` ones."""
     seen, fixed = known.view(points, new)
     found = k_means_beside(seen, fixed, new, seed)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hoarfrost.data.rows import Rows
 from hoarfrost.errors import InputError
 
 Floats = NDArray[np.floating[Any]]
@@ -20,6 +21,8 @@ Ids = NDArray[np.int64]
 
 MOST = 4000
 """images that are clustered, at random; memory grows with their square"""
+ROWS = 256
+"""of their distances that are computed at once"""
 SUBSETS, SUBSET = 12, 1000
 """random subsets of the known classes for each size of a class, and the images of the largest"""
 LARGEST, LEAST = 64, 4
@@ -75,13 +78,10 @@ class Count:
 def hartigan(points: Floats) -> Floats:
     """``(n - 1,)``: Hartigan's number for 1, 2, ... of Ward's clusters of points ``(n, D)``."""
     from scipy.cluster.hierarchy import linkage
-    from scipy.spatial.distance import squareform
 
     centred = points.astype(np.float64) - points.mean(axis=0, dtype=np.float64)
-    apart = np.sqrt(squared_distances(centred, centred))
-    np.fill_diagonal(apart, 0)
     # A merge at height h adds h^2 / 2 to the sum of squares.
-    gains = linkage(squareform(apart, checks=False), "ward")[::-1, 2] ** 2 / 2
+    gains = linkage(np.sqrt(condensed_distances(centred)), "ward")[::-1, 2] ** 2 / 2
     left = np.square(centred).sum() - np.concatenate([[0], np.cumsum(gains)[:-1]])
     numbers: Floats = gains * (len(points) - np.arange(1, len(points))) / np.maximum(left, 1e-12)
     return numbers
@@ -93,6 +93,16 @@ def squared_distances(points: Floats, centres: Floats, squares: Floats | None = 
     apart = squares[:, None] + np.square(centres).sum(axis=1) - 2 * points @ centres.T
     distances: Floats = np.maximum(apart, 0)
     return distances
+
+
+def condensed_distances(points: Floats) -> Floats:
+    """``(n (n - 1) / 2,)``: squared, of each of the points ``(n, D)`` from those behind it, as SciPy has them."""
+    found, filled = np.empty(len(points) * (len(points) - 1) // 2), 0
+    for start in range(0, len(points), ROWS):
+        block = squared_distances(points[start : start + ROWS], points[start:])
+        for row in range(len(block)):
+            found[filled : (filled := filled + len(points) - start - row - 1)] = block[row, row + 1 :]
+    return found
 
 
 def first_below(numbers: Floats, level: float) -> int:
@@ -132,7 +142,7 @@ def _own_levels(points: Floats, members: list[Ids], size: int, random: np.random
     return found
 
 
-def count_classes(points: Floats, levels: Levels, seed: int) -> Count:
+def count_classes(points: Rows, levels: Levels, seed: int) -> Count:
     """The number of classes among points ``(n, D)``, about as large each as the known ones."""
     if not levels.sizes:
         raise InputError(
@@ -142,6 +152,6 @@ def count_classes(points: Floats, levels: Levels, seed: int) -> Count:
     taken = max(round(share * len(points)), min(len(points), 2 * LEAST))
     sample = np.sort(np.random.default_rng(seed).permutation(len(points))[:taken])
     low, level, high = levels.at(levels.images_a_class * taken / len(points))
-    numbers = hartigan(points[sample]) if taken > 1 else np.zeros(1)
+    numbers = hartigan(np.asarray(points[sample])) if taken > 1 else np.zeros(1)
     number, least, most = (min(first_below(numbers, cut), taken) for cut in (level, high, low))
     return Count(number, least, most, level, tuple(numbers[: SHOWN * most].round(4).tolist()))

@@ -36,8 +36,10 @@ def outputs_of(assigned: np.ndarray, classes: int) -> Outputs:
         if label >= 0:
             scores[row, label] = 9 - row / 10
     scores[:, 1] += 0.5  # what is no ant and no cat is rather a bee
-    features = np.random.default_rng(0).normal(size=(len(assigned), 6)).astype(np.float32)
-    return Outputs(scores=scores, novel_scores=(), features=features)
+    return Outputs(scores=scores, novel_scores=())
+
+
+FEATURES = np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32)
 
 
 class Counted(ImageSet):
@@ -63,7 +65,7 @@ ASSIGNED = np.array([3] * 30 + [4] * 3 + [0] * 5 + [1] * 8 + [-1] * 14)
 @pytest.fixture
 def data(images: Counted) -> DiscoveryData:
     found = Discovery(60, 13, 14, (30, 3), Count(2, 2, 3, 4.0, (30.0, 9.0, 3.0, 2.0, 1.0, 0.0)))
-    return discovery_data(found, ASSIGNED, outputs_of(ASSIGNED, 5), images, NAMES)
+    return discovery_data(found, ASSIGNED, outputs_of(ASSIGNED, 5), FEATURES, images, NAMES)
 
 
 def numbers(group: Group) -> tuple[list[int], list[int]]:
@@ -117,7 +119,7 @@ def test_a_class_that_got_no_image_and_a_rejected_one(images: Counted) -> None:
     outputs.scores[:, 1] = -np.inf
     given = np.where(ASSIGNED == 4, 3, ASSIGNED)
     found = Discovery(60, 13, 14, (33, 0))
-    data = discovery_data(found, given, outputs, images, NAMES)
+    data = discovery_data(found, given, outputs, FEATURES, images, NAMES)
     assert "bee" not in data.new[0].nearest
     assert (data.new[1].size, data.new[1].typical, data.new[1].nearest) == (0, [], [])
     assert "No image was put here." in Page(render(data)).text
@@ -126,7 +128,7 @@ def test_a_class_that_got_no_image_and_a_rejected_one(images: Counted) -> None:
 def test_many_classes_show_fewer_images_each(images: Counted) -> None:
     names = (*NAMES[:3], *(f"new-{n}" for n in range(1, 31)))
     assigned = np.repeat(np.arange(3, 33), 2)
-    data = discovery_data(Discovery(60, 0, 0, (2,) * 30), assigned, outputs_of(assigned, 33), images, names)
+    data = discovery_data(Discovery(60, 0, 0, (2,) * 30), assigned, outputs_of(assigned, 33), FEATURES, images, names)
     assert sum(len(group.typical) + len(group.doubtful) for group in data.new) <= 30 * 5
     assert all(group.typical for group in data.new)
 
@@ -166,7 +168,9 @@ def test_every_image_is_large_on_a_click(data: DiscoveryData) -> None:
 def test_nothing_new_is_said(images: Counted) -> None:
     assigned = np.where(ASSIGNED > 2, 2, ASSIGNED)
     count = Count(0, 0, 0, 4.0, ())
-    data = discovery_data(Discovery(60, 46, 14, (), count), assigned, outputs_of(assigned, 3), images, NAMES[:3])
+    data = discovery_data(
+        Discovery(60, 46, 14, (), count), assigned, outputs_of(assigned, 3), FEATURES, images, NAMES[:3]
+    )
     page = Page(render(data))
     assert page.text.count("Nothing new in 60 images") == 2
     assert page.sections == {"unsure", "known", "map", "details"}

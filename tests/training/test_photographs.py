@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,7 @@ from hoarfrost import Learner
 from hoarfrost.cli import main
 from hoarfrost.config import STAYS, TUNED, Config
 from hoarfrost.data import images as images_module
+from hoarfrost.data import rows
 from hoarfrost.data.augment import Affine, Augment, Crop
 from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import read_images
@@ -286,17 +291,20 @@ class TestOnce:
         files = [ImageFiles([folder / "class-0" / "0.jpg"], size=224, channels=3) for _ in range(2)]
         computed, made, network = Computed(), list[int](), Network(build_backbone("small", 3), 2)
 
-        def compute(_: OnDisk) -> np.ndarray[Any, np.dtype[np.float32]]:
+        def compute(_: OnDisk) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
             made.append(1)
-            return np.full((1, 2), len(made), dtype=np.float32)
+            yield np.full((1, network.decisive_width), len(made), dtype=np.float32)
 
-        assert [computed.of(files[row], network, compute)[0, 0] for row in (0, 1, 0, 1)] == [1, 2, 1, 2]
-        assert computed.of(files[1].take([0]), network, compute)[0, 0] == 2
-        assert computed.of(files[1].fitted(288, 3), network, compute)[0, 0] == 3, "another size"
-        assert computed.of(files[1], network, compute)[0, 0] == 2
+        def found(images: OnDisk, by: Network) -> float:
+            return float(np.asarray(computed.of(images, by, compute))[0, 0])
+
+        assert [found(files[row], network) for row in (0, 1, 0, 1)] == [1, 2, 1, 2]
+        assert found(files[1].take([0]), network) == 2
+        assert found(files[1].fitted(288, 3), network) == 3, "another size"
+        assert found(files[1], network) == 2
         other = Network(build_backbone("small", 3), 2)
-        assert computed.of(files[0], other, compute)[0, 0] == 4, "another network"
-        assert computed.of(files[0], network, compute)[0, 0] == 1
+        assert found(files[0], other) == 4, "another network"
+        assert found(files[0], network) == 1
 
     def test_they_are_kept_beside_the_model_for_those_very_files(self, tmp_path: Path, seen: list[int]) -> None:
         known, new = photographs(tmp_path / "known", 2, 2), photographs(tmp_path / "new", 2, 2, first=2)
@@ -322,6 +330,38 @@ class TestOnce:
         assert not np.array_equal(scores(), first)
         assert sum(seen) == 4, "and what has changed"
         assert len(list(folder.iterdir())) == 2
+
+    def test_where_features_are_and_how_many_come_at_once_changes_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        known, mixed = photographs(tmp_path / "known", 3, 6), photographs(tmp_path / "mixed", 4, 5, first=1)
+
+        def found() -> tuple[Any, ...]:
+            learner = Learner("kmeans", device="cpu", settings=SHORT).fit(known)
+            learner.discover(learner.prepare(mixed), 2, only_new=False)
+            return learner.assigned, learner.outputs(mixed).scores, learner.outputs(mixed, features=True).features
+
+        first = found()
+        monkeypatch.setattr(rows, "CHUNK", 3)
+        for one, other in zip(first, found(), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+        monkeypatch.setattr(rows, "CHUNK", 1024)
+
+        def no_place(**_: object) -> None:
+            raise FileNotFoundError
+
+        monkeypatch.setattr(tempfile, "TemporaryFile", no_place)
+        for one, other in zip(first, found(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+    def test_no_room_for_features_is_said(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Full(io.BytesIO):
+            def write(self, _: object) -> int:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Full())
+        with pytest.raises(InputError, match=r"cannot keep features in .*: No space left on device; make room there"):
+            Learner("kmeans", device="cpu", settings=SHORT).fit(photographs(tmp_path / "known", 2, 2))
 
     def test_what_discover_kept_is_found_by_sort_and_predict(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[int]

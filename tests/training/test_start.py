@@ -15,7 +15,7 @@ from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
 from hoarfrost.methods import METHODS
 from hoarfrost.models.backbones import build_backbone
-from hoarfrost.models.gaussians import whitened
+from hoarfrost.models.gaussians import Whitening
 from hoarfrost.models.network import Design, Network, grow
 from hoarfrost.models.readout import Gaussians
 from hoarfrost.models.statistics import ClassStatistics, Kept, transformed
@@ -46,7 +46,7 @@ def test_whitened_features_spread_alike_in_all_directions(kept: Any) -> None:
     rows = features_of(means, 4000, spread, 1)
     labels = torch.arange(3).repeat_interleave(4000)
     statistics = ClassStatistics.of(torch.from_numpy(rows), labels, 3, Kept(kept))
-    white = whitened(torch.from_numpy(rows), statistics, ridge=1e-9)
+    white = Whitening(statistics, ridge=1e-9)(torch.from_numpy(rows))
     for label in range(3):
         covariance = np.cov(white[labels == label].numpy().T)
         np.testing.assert_allclose(covariance, np.eye(WIDTH), atol=0.15)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 Pixels: TypeAlias = NDArray[np.uint8]
 Ids: TypeAlias = NDArray[np.int64]
-Features: TypeAlias = NDArray[np.float32]
 
 MIN_SIDE = 8
 """Images with a shorter side hold too little to learn from; the embedded digits are just large enough."""

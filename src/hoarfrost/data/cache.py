@@ -21,9 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from hoarfrost import store
-from hoarfrost.data.arrays import Features, Ids, Pixels, fit_to
+from hoarfrost.data.arrays import Ids, Pixels, fit_to
 from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk, in_chunks, too_large, unreadable
 from hoarfrost.data.paths import Indices
+from hoarfrost.data.rows import Features, fill, runs
 from hoarfrost.errors import InputError
 
 FORMAT = 3
@@ -143,28 +144,10 @@ class DecodedFile(OnDisk):
         pixels = np.empty((len(rows), size, size, channels), dtype=np.uint8)
         # Opened for each batch: an open file can neither be sent to another process nor be shared with it.
         with _reading(self.path), self.path.open("rb", buffering=0) as file:
-            for run in _runs(rows):
-                file.seek(int(rows[run[0]]) * size * size * channels)
-                _fill(pixels[run[0] : run[-1] + 1].data.cast("B"), file)
+            for run in runs(rows):
+                at = int(rows[run[0]]) * size * size * channels
+                fill(pixels[run[0] : run[-1] + 1].data.cast("B"), file.fileno(), at)
         return fit_to(pixels, self.size, self.channels)
-
-
-def _runs(rows: Ids) -> list[Ids]:
-    """Positions in `rows` whose images follow each other in the file as they do in `rows`; the file's order first."""
-    if len(rows) == 0:
-        return []
-    order = np.argsort(rows, kind="stable").astype(np.int64)
-    apart = (np.diff(rows[order]) != 1) | (np.diff(order) != 1)
-    return np.split(order, np.flatnonzero(apart) + 1)
-
-
-def _fill(view: memoryview, file: FileIO) -> None:
-    """Read until `view` is full."""
-    while len(view):
-        count = file.readinto(view)
-        if not count:
-            raise EOFError("it ends too early")
-        view = view[count:]
 
 
 @contextmanager
@@ -248,17 +231,17 @@ def _footer(key: bytes, checksum: int) -> bytes:
 
 def _is_whole(path: Path, files: ImageFiles, key: bytes) -> bool:
     """Whether the file is there and holds what was written; reads all of it, at a fraction of the cost of decoding."""
-    left, checksum, footer = math.prod(files.shape), 0, len(_footer(key, 0))
+    whole, checksum, footer = math.prod(files.shape), 0, len(_footer(key, 0))
     try:
-        if path.stat().st_size != left + footer:
+        if path.stat().st_size != whole + footer:
             return False
         with path.open("rb", buffering=0) as file:
             piece = memoryview(bytearray(PIECE))
-            while left:
-                part = piece[: min(left, PIECE)]
-                _fill(part, file)
+            for at in range(0, whole, PIECE):
+                part = piece[: min(whole - at, PIECE)]
+                fill(part, file.fileno(), at)
                 checksum = zlib.crc32(part, checksum)
-                left -= len(part)
+            file.seek(whole)
             return file.read(footer) == _footer(key, checksum)
     except (OSError, EOFError):  # what cannot be read is made again, or its place refuses that with a reason
         return False

@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from hoarfrost.data.augment import Augment, to_float
 from hoarfrost.data.images import ImageSet, OnDisk, usable_cores
+from hoarfrost.data.rows import FeatureFile, Features
 from hoarfrost.errors import InputError
 
 MOST_WORKERS = 8
@@ -43,13 +44,13 @@ class Batch:
 class FeatureSet:
     """Features ``(N, D)`` in the place of the images that they are of: nothing is changed or normalised in those."""
 
-    images: NDArray[np.float32]
+    images: Features
     labels: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.images)
 
-    def rows(self, part: range) -> NDArray[np.float32]:
+    def rows(self, part: range) -> Features:
         """Consecutive ones."""
         return self.images[part.start : part.stop]
 
@@ -191,6 +192,24 @@ class ReadAhead:
         return pick
 
 
+class FiledFeatures:
+    """Features in a file, in the place of images: a pick is the features themselves."""
+
+    def __init__(self, features: FeatureFile) -> None:
+        self.features = features
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def picks(self, order: list[Tensor]) -> Iterator[Tensor]:
+        """The features of each batch; reading them takes less than asking another process would."""
+        return (torch.from_numpy(np.asarray(self.features[rows.numpy()])) for rows in order)
+
+    def pixels(self, pick: Tensor) -> Tensor:
+        """They are there already."""
+        return pick
+
+
 class Rows(Sampler[NDArray[np.int64]]):
     """The indices of each batch of an epoch."""
 
@@ -218,8 +237,12 @@ class Fetched(Dataset[Tensor]):
         return torch.from_numpy(writable(np.asarray(self.images[rows])))
 
 
-def place_pixels(images: NDArray[Any] | OnDisk, device: torch.device) -> Pixels:
+def place_pixels(images: NDArray[Any] | OnDisk | FeatureFile, device: torch.device) -> Pixels:
     """Images in memory move to the device, where there is room for them; the others are brought batch by batch."""
+    if isinstance(images, FeatureFile):
+        if device.type == "cpu":
+            return FiledFeatures(images)
+        images = np.asarray(images)
     if isinstance(images, OnDisk | np.memmap) or not fits(images.nbytes, device):
         return StreamedPixels(images, device)
     return ResidentPixels(images, device)
@@ -341,7 +364,7 @@ class ImageSource:
 
 
 def plain_batches(
-    images: NDArray[Any] | OnDisk,
+    images: NDArray[Any] | OnDisk | FeatureFile,
     *,
     batch_size: int,
     normaliser: Normaliser,
@@ -352,6 +375,10 @@ def plain_batches(
 
     ``in_place``: every batch takes the memory of the one before. Of new memory for each, a process may keep a lot.
     """
+    if isinstance(images, FeatureFile):
+        for start in range(0, len(images), batch_size):  # this once, on any device
+            yield torch.from_numpy(np.asarray(images[start : start + batch_size])).to(device)
+        return
     store = ReadAhead(images, device) if isinstance(images, OnDisk) else place_pixels(images, device)
     order = list(torch.split(torch.arange(len(store), device=device), batch_size))
     memory: Tensor | None = None

@@ -18,12 +18,17 @@ AT_ONCE = 2**25
 """numbers that are computed at once, so that memory does not grow with the number of classes"""
 
 
-def whitened(features: Tensor, statistics: ClassStatistics, ridge: float) -> Tensor:
-    """Features ``(N, D)`` in which the mean covariance of the classes, with a ridge, is the same in all directions."""
-    between = mean_covariance(statistics, features.device)
-    ridged = between + ridge * _above_zero(between.diagonal()) * torch.eye(len(between)).to(between)
-    white: Tensor = torch.linalg.solve_triangular(torch.linalg.cholesky(ridged), features.double().T, upper=False)
-    return white.T.float()
+class Whitening:
+    """Gives features ``(N, D)`` in which the mean covariance of classes, with a ridge, is alike in all directions."""
+
+    def __init__(self, statistics: ClassStatistics, ridge: float) -> None:
+        between = mean_covariance(statistics, torch.device("cpu"))
+        self.factor = torch.linalg.cholesky(between + ridge * _above_zero(between.diagonal()) * torch.eye(len(between)))
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """On the CPU."""
+        white: Tensor = torch.linalg.solve_triangular(self.factor, features.double().T, upper=False)
+        return white.T.float()
 
 
 def mean_covariance(statistics: ClassStatistics, device: torch.device) -> Tensor:

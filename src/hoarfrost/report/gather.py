@@ -85,7 +85,9 @@ def discovery_report(learner: Learner, images: ImageSet, log: Sequence[Entry], *
     assert found is not None
     assert assigned is not None
     prepared = learner.prepare(images)
-    data = discovery_data(found, assigned, learner.outputs(prepared, features=True), prepared, learner.class_names)
+    features = learner.outputs(prepared.take(on_map(len(prepared))), features=True).features
+    assert features is not None
+    data = discovery_data(found, assigned, learner.outputs(prepared), features, prepared, learner.class_names)
     expected = learner.model.calibration.expected if mixed and found.new else None
     error = None if expected is None else expected.error
     return replace(data, sentence=found.in_words(mixed=mixed), facts=_facts(learner, log), log=log, error=error)
@@ -153,11 +155,23 @@ def fit_report(
     )
 
 
+def on_map(images: int) -> Ids:
+    """Positions of the images that the map of features shows, of so many."""
+    return np.linspace(0, images - 1, min(images, POINTS)).astype(np.int64)
+
+
 def discovery_data(
-    found: Discovery, assigned: Ids, outputs: Outputs, images: ImageSet, names: Sequence[str]
+    found: Discovery,
+    assigned: Ids,
+    outputs: Outputs,
+    features: NDArray[np.float32],
+    images: ImageSet,
+    names: Sequence[str],
 ) -> DiscoveryData:
-    """What is shown of N images that were ``assigned`` (N,) to classes, the last of which are new; -1 is unsure."""
-    assert outputs.features is not None
+    """What is shown of N images that were ``assigned`` (N,) to classes, the last of which are new; -1 is unsure.
+
+    ``features`` are of the images that are ``on_map``.
+    """
     first, probabilities = len(names) - len(found.new), outputs.probabilities
     new, old = list(range(first, len(names))), np.unique(assigned[(assigned >= 0) & (assigned < first)])
     sizes = np.bincount(assigned[assigned >= 0], minlength=len(names))
@@ -181,7 +195,6 @@ def discovery_data(
         sure = float(probabilities[assigned == c, c].mean()) if sizes[c] >= FEW else None
         return Group(names[c], int(sizes[c]), shown(ends[c][0]), shown(ends[c][1]), nearest, sure)
 
-    some = np.linspace(0, len(assigned) - 1, min(len(assigned), POINTS)).astype(np.int64)
     return DiscoveryData(
         sentence=found.in_words(mixed=True),
         new=[group(c) for c in new],
@@ -190,8 +203,8 @@ def discovery_data(
         unsure=shown(unsure.tolist()),
         unsure_images=found.unsure,
         count=found.count,
-        points=clusters.principal_components(outputs.features[some], 2),
-        point_groups=np.where(assigned < 0, -2, np.maximum(assigned - first, -1))[some],
+        points=clusters.principal_components(features, 2),
+        point_groups=np.where(assigned < 0, -2, np.maximum(assigned - first, -1))[on_map(len(assigned))],
     )
 
 

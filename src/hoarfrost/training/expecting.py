@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hoarfrost.clusters import k_means
+from hoarfrost.data.rows import Rows, mapped
 from hoarfrost.data.sources import FeatureSet, Samples
 from hoarfrost.errors import InputError
 from hoarfrost.metrics import match_clusters
@@ -45,12 +46,12 @@ def learn_calibration(
     seed, first = derive(inference.config.seed, "expected"), inference.runtime.processes.first
     counted = some_of_each(labels, MOST_COUNTED, seed)
     chosen, own = images.take(counted), labels[counted]
-    points = counting_points(inference, chosen, network)
+    points = np.asarray(counting_points(inference, chosen, network))
     levels = first(lambda: learned_levels(points, own, seed))
     counts = np.bincount(labels)
     levels = replace(levels, images_a_class=float(np.median(counts[counts > 0])))
     fewer = some_of_each(own, MOST_SORTED, seed, MOST_CLASSES)
-    measured = sorting_points(inference.features(chosen.take(fewer), network), network)
+    measured = np.asarray(sorting_points(inference.features(chosen.take(fewer), network), network))
     diagonal, learned = statistics.for_readout.root is None, not inference.config.fixed
     expected = first(lambda: expectations(measured, own[fewer], seed, diagonal=diagonal, learned=learned))
     made = Calibration(levels=levels, expected=expected)
@@ -58,7 +59,7 @@ def learn_calibration(
         return made
     found = None
     if inference.config.fixed and isinstance(images, FeatureSet):
-        features = images.take(counted).images
+        features = np.asarray(images.take(counted).images)
         found = first(lambda: held_back_temperatures(network, torch.from_numpy(features), own, seed))
     if found is None:
         return replace(made, temperature=calibrated(inference, network, images, labels, statistics))
@@ -74,15 +75,18 @@ def some_of_each(labels: Ids, most: int, seed: int, most_classes: int | None = N
     return np.sort(np.concatenate(parts))
 
 
-def sorting_points(features: Floats, network: Network) -> Floats:
+def sorting_points(features: Rows, network: Network) -> Rows:
     """Features ``(N, D)`` as the readout looks at them."""
-    looked_at = network.kept.transformed(torch.from_numpy(features).float())
-    points: Floats = looked_at.numpy()
-    return points
+
+    def looked_at(rows: Floats) -> Floats:
+        points: Floats = network.kept.transformed(torch.from_numpy(rows).float()).numpy()
+        return points.astype(np.float64)
+
+    return mapped(features, looked_at)
 
 
 @torch.no_grad()
-def counting_points(inference: Inference, images: Samples, network: Network) -> Floats:
+def counting_points(inference: Inference, images: Samples, network: Network) -> Rows:
     """``(N, D)``, in which classes are counted: features that no label has shaped, scaled as Hellinger's distance asks.
 
     Labels draw the features of known classes together, far more than those of new ones. So where the backbone was
@@ -108,9 +112,12 @@ def counting_points(inference: Inference, images: Samples, network: Network) -> 
     return _hellinger(inference.runtime.processes.gather_rows(torch.cat(rows), len(images)).cpu().numpy())
 
 
-def _hellinger(features: Floats) -> Floats:
-    points: Floats = transformed(torch.from_numpy(features), "hellinger").numpy()
-    return points
+def _hellinger(features: Rows) -> Rows:
+    def scaled(rows: Floats) -> Floats:
+        points: Floats = transformed(torch.from_numpy(rows), "hellinger").numpy()
+        return points
+
+    return mapped(features, scaled)
 
 
 def held_back_temperatures(network: Network, features: Tensor, labels: Ids, seed: int) -> tuple[float, float] | None:
@@ -123,7 +130,7 @@ def held_back_temperatures(network: Network, features: Tensor, labels: Ids, seed
     if len(np.unique(labels)) < 3 or not isinstance(kind, Gaussians):
         return None
     # The same distances in fewer numbers: a ridge is a part of the mean variance of all features.
-    points = spanned(sorting_points(features.numpy(), network))
+    points = spanned(np.asarray(sorting_points(features.numpy(), network)))
     part = points.shape[1] / features.shape[1]
     features, kind = torch.from_numpy(points).float(), replace(kind, features="plain", ridge=kind.ridge * part)
     for _ in range(DRAWS):
@@ -198,11 +205,11 @@ def look_at(inference: Inference, before: Model, images: Samples, novel: int | N
             "this model does not say what is to be expected of folders with known classes in them: fit it again, or say"
             " that all is new (only_new=True, --only-new)"
         )
-    points = sorting_points(inference.features(images, before.network), before.network).astype(np.float64)
+    points = sorting_points(inference.features(images, before.network), before.network)
     statistics = before.remembered.for_readout
     present = np.flatnonzero(statistics.count.numpy() > 0)
     covariance = mean_covariance(statistics, torch.device("cpu")).numpy()
-    known = KnownClasses(statistics.mean.numpy()[present].astype(np.float64), covariance, points.shape[1])
+    known = KnownClasses(statistics.mean.numpy()[present].astype(np.float64), covariance, len(covariance))
     estimated = None
     if counted is not None:
         estimated = first(lambda: count_beside(known, points, counted, expected, calibration.levels, seed))

@@ -3,81 +3,119 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from hoarfrost import store
-from hoarfrost.data.arrays import Features, Pixels
+from hoarfrost.data.arrays import Pixels
 from hoarfrost.data.cache import key_of
 from hoarfrost.data.images import ImageFiles, OnDisk
 from hoarfrost.data.paths import Indices
+from hoarfrost.data.rows import FeatureFile, Features, Handle, chunks
 from hoarfrost.errors import InputError
 from hoarfrost.models.network import Network
+from hoarfrost.reading import open_regular
+
+Compute = Callable[[OnDisk], Iterator[NDArray[np.float32]]]
+"""the features of images, batch by batch"""
 
 
 class Computed:
     """Features that were computed before, of images on disk; arrays may have changed.
 
-    They go with the images. Those of image files are kept in ``folders`` too, in each the same, so that others find
-    them there; where those are ``read_only``, nothing is added. All that is in a folder may be removed.
+    They are in a file without a name, and go with the images. Those of image files are kept in ``folders`` too, in each
+    the same, so that others find them there; where those are ``read_only``, nothing is added. All that is in a folder
+    may be removed.
     """
 
     def __init__(self) -> None:
         self.folders: tuple[Path, ...] = ()
         self.read_only = False
 
-    def of(self, images: OnDisk, network: Network, compute: Callable[[OnDisk], Features]) -> Features:
+    def of(self, images: OnDisk, network: Network, compute: Compute) -> Features:
         """``(N, D)`` of the images; computed where they are not there."""
         name = name_of(network, images)
         if name not in images.features:
             images.features[name] = self._kept(images, network, compute)[0]
         return images.features[name]
 
-    def look(self, files: ImageFiles, network: Network, compute: Callable[[OnDisk], Features]) -> list[int]:
+    def look(self, files: ImageFiles, network: Network, compute: Compute) -> list[int]:
         """Computes features of files that nobody has read yet; gives the positions of those that cannot be read."""
         readable = Readable(files)
         features, broken = self._kept(readable, network, compute)
         files.features[name_of(network, files)] = features
         return sorted({*broken, *readable.broken})
 
-    def _kept(
-        self, images: OnDisk, network: Network, compute: Callable[[OnDisk], Features]
-    ) -> tuple[Features, list[int]]:
+    def _kept(self, images: OnDisk, network: Network, compute: Compute) -> tuple[Features, list[int]]:
         """Those in a folder, or new ones, which are put there if it can be; and which files cannot be read."""
         files = images.files if isinstance(images, Readable) else images
+        shape = len(files), network.decisive_width
         if not self.folders or not isinstance(files, ImageFiles):
-            return compute(images), []
+            return _in_a_file(compute(images), shape), []
         key = hashlib.sha256(key_of(files.noted()) + name_of(network, files).encode()).hexdigest()[:16]
-        paths, shape = [folder / f"{key}.safetensors" for folder in self.folders], (len(files), network.decisive_width)
+        paths = [folder / f"{key}.npy" for folder in self.folders]
         for path in paths:
             if (found := _read(path, shape)) is not None:
                 self._write([other for other in paths if not other.exists()], *found)
                 return found
-        computed = compute(images)
+        computed = _in_a_file(compute(images), shape)
         broken = images.broken if isinstance(images, Readable) else []
         self._write(paths, computed, broken)
         return computed, broken
 
     def _write(self, paths: Sequence[Path], features: Features, broken: list[int]) -> None:
+        """As NumPy does, and behind that, a byte each, whether a file is one that cannot be read."""
+        is_broken = np.isin(np.arange(len(features)), broken)
+        described = {"descr": "<f4", "fortran_order": False, "shape": features.shape}
         for path in () if self.read_only else paths:
             with suppress(OSError):
                 path.parent.mkdir(exist_ok=True)
-                tensors = {"features": torch.from_numpy(features), "broken": torch.tensor(broken, dtype=torch.int64)}
-                store.write_tensors(path, tensors)
+                with store.replaced_file(path) as part, part.open("wb") as file:
+                    np.lib.format.write_array_header_1_0(file, described)
+                    for rows in chunks(features):
+                        file.write(rows.astype("<f4", copy=False).data)
+                    file.write(is_broken.data)
+
+
+def _in_a_file(batches: Iterator[NDArray[np.float32]], shape: tuple[int, int]) -> Features:
+    """Features in a file without a name; in memory where there is no place for files."""
+    try:
+        opened = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - see below
+    except OSError:
+        return np.concatenate(list(batches))
+    with opened as file:
+        try:
+            for rows in batches:
+                view = np.ascontiguousarray(rows).data.cast("B")
+                while len(view):
+                    view = view[file.write(view) :]
+        except OSError as error:
+            raise InputError(
+                f"cannot keep features in {tempfile.gettempdir()}: {error.strerror or error}; make room there, or set"
+                " TMPDIR"
+            ) from None
+        return FeatureFile(Handle(cast(BinaryIO, file)), 0, shape[1], np.arange(shape[0]))
 
 
 def _read(path: Path, shape: tuple[int, int]) -> tuple[Features, list[int]] | None:
     """What is kept in a file; None where that is not whole."""
-    with suppress(InputError, KeyError):
-        found = store.read_tensors(path)[0]
-        features, broken = found["features"], found["broken"].tolist()
-        usable = features.shape == shape and features.dtype == torch.float32 and bool(features.isfinite().all())
-        if usable and all(type(row) is int and 0 <= row < shape[0] for row in broken):
-            return features.numpy(), broken
+    with suppress(OSError, ValueError, EOFError, InputError), open_regular(path) as file:
+        np.lib.format.read_magic(file)
+        described = np.lib.format.read_array_header_1_0(file)
+        features = FeatureFile(Handle(file), file.tell(), shape[1], np.arange(shape[0]))
+        usable = described == (shape, False, np.dtype("<f4"))
+        if not (usable and all(np.isfinite(rows).all() for rows in chunks(features))):
+            return None
+        file.seek(features.start + 4 * shape[0] * shape[1])
+        is_broken = np.frombuffer(file.read(shape[0] + 1), dtype=np.uint8)
+        if len(is_broken) == shape[0]:
+            return features, np.flatnonzero(is_broken).tolist()
     return None
 
 

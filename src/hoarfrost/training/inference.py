@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hoarfrost.config import Config
-from hoarfrost.data.arrays import Features
 from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk
+from hoarfrost.data.rows import Features
 from hoarfrost.data.sources import FeatureSet, Normaliser, Samples, plain_batches
 from hoarfrost.errors import InputError
 from hoarfrost.models.network import Network
 from hoarfrost.models.readout import Readout, ReadoutKind
 from hoarfrost.models.statistics import ClassStatistics, Tally
-from hoarfrost.training.features import Computed
+from hoarfrost.training.features import Compute, Computed
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.runtime import Runtime
 
@@ -118,7 +118,7 @@ class Inference:
         finally:
             network.train(was_training)
 
-    def features(self, images: Samples, network: Network) -> NDArray[np.float32]:
+    def features(self, images: Samples, network: Network) -> Features:
         """``(N, D)`` of the backbone; those of the part before the last among them, where they decide too."""
         if isinstance(images, FeatureSet) and images.images.shape[1] == network.decisive_width:
             return images.images
@@ -143,8 +143,15 @@ class Inference:
         """Computes the features of files that nobody has read yet; gives the positions of those that cannot be read."""
         return self.computed.look(files, network, self._features_of(network))
 
-    def _features_of(self, network: Network) -> Callable[[OnDisk], Features]:
-        return lambda images: self.features(ImageSet(images), network)
+    def _features_of(self, network: Network) -> Compute:
+        def compute(images: OnDisk) -> Iterator[NDArray[np.float32]]:
+            if self.runtime.processes.count > 1:
+                yield np.asarray(self.features(ImageSet(images), network))
+                return
+            for batch in self.batches(ImageSet(images), network):
+                yield network.decisive(batch).float().cpu().numpy()
+
+        return compute
 
     @torch.no_grad()
     def novel_logits(self, images: Samples, network: Network) -> Tensor:

@@ -47,7 +47,7 @@ from hoarfrost.training.objective import (
 )
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.runtime import Runtime
-from hoarfrost.training.start import Clusters, start_from_clusters
+from hoarfrost.training.start import MOST_DIRECTIONS, Clusters, start_from_clusters
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,8 @@ class Stage:
         """Lets the newest novel head begin with clusters of the features that the model before has of the images."""
         features = self._inference.features(images, before.network)
         seed = derive(self.config.seed, "k-means", student.steps)
-        return start_from_clusters(student, features, before.statistics, seed, self.runtime.processes)
+        most = MOST_DIRECTIONS if self.config.fixed else None
+        return start_from_clusters(student, features, before.statistics, seed, self.runtime.processes, most)
 
     def _make_heads(self, network: Network, terms: tuple[Term, ...], images: int) -> None:
         """Those that terms make themselves."""
@@ -274,7 +275,7 @@ class Stage:
         kept, inference = network.kept, self._inference
         if self.config.method.decides == "unmoved" or not network.design.readout.by_likelihood:
             return before.statistics
-        seen = [torch.from_numpy(inference.features(images, seen)) for seen in (before.network, network)]
+        seen = [torch.from_numpy(np.asarray(inference.features(images, seen))) for seen in (before.network, network)]
         return before.statistics.carried(*(kept.transformed(features.to(self.runtime.device)) for features in seen))
 
     def _train(

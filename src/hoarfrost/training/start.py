@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hoarfrost.clusters import k_means, principal_components
+from hoarfrost.data.rows import Rows, chunks, mapped
 from hoarfrost.losses.functional import student_t_logits, unit_rows
 from hoarfrost.mixed import RIDGE
-from hoarfrost.models.gaussians import whitened
+from hoarfrost.models.gaussians import Whitening
 from hoarfrost.models.heads import Cosine
 from hoarfrost.models.network import Centres, Network, set_nearest
 from hoarfrost.models.statistics import ClassStatistics, Kept
@@ -24,6 +25,9 @@ Floats = NDArray[np.floating[Any]]
 
 IMAGES_A_DIRECTION = 32
 """so many images there must be for each direction in which clusters are looked for"""
+MOST_DIRECTIONS = 128
+"""of them, where the backbone stays as it is, unless there are more clusters: memory would grow with the square of the
+number of images"""
 TYPICAL = 0.8
 """the share of a cluster's images, the nearest to its centre, that say what is typical of it"""
 
@@ -45,7 +49,12 @@ class Clusters:
 
 
 def start_from_clusters(
-    student: Network, features: Floats, statistics: ClassStatistics, seed: int, processes: Processes
+    student: Network,
+    features: Rows,
+    statistics: ClassStatistics,
+    seed: int,
+    processes: Processes,
+    most_directions: int | None = None,
 ) -> Clusters:
     """Sets the newest novel head by clusters of ``features`` (N, D); ``statistics`` are of the classes before.
 
@@ -53,40 +62,58 @@ def start_from_clusters(
     clusters are looked for where distances are measured as those do. Otherwise a linear head gets the clusters of the
     features themselves, one of cosines those of their directions.
     """
-    novel, head, points = student.novel_per_step[-1], student.novel[-1], features
+    novel, head = student.novel_per_step[-1], student.novel[-1]
     if isinstance(head, Centres):
         points = principal_components(features, novel)
     elif student.design.readout.by_likelihood:
-        points = as_measured(features, statistics, student.kept, novel)
+        points = as_measured(features, statistics, student.kept, novel, most_directions=most_directions)
     elif isinstance(head, Cosine):
-        points = unit_rows(torch.from_numpy(features)).numpy()
+        points = unit_rows(torch.from_numpy(np.asarray(features))).numpy()
+    else:
+        points = np.asarray(features)
     found = processes.first(lambda: k_means(points, novel, seed))
     centres = torch.from_numpy(np.asarray(found, dtype=np.float32))
     near = student_t_logits(torch.from_numpy(points.astype(np.float32)), centres)
     clusters = Clusters(near.softmax(dim=1), typical_of(near.numpy()))
-    seen = student.backbone_features(torch.from_numpy(features))
+    seen = mapped(features, lambda rows: student.backbone_features(torch.from_numpy(rows)).numpy())
     with torch.no_grad():
         if isinstance(head, Centres):
             head.centres.copy_(centres)
         elif isinstance(head, Cosine):
-            head.weight.copy_(unit_rows(_means(unit_rows(seen), clusters.labels, novel)))
+            directions = mapped(seen, lambda rows: unit_rows(torch.from_numpy(rows)).numpy())
+            head.weight.copy_(unit_rows(_means(directions, clusters.labels, novel)))
         elif isinstance(head, nn.Linear):
             by_likelihood = student.design.readout.by_likelihood
             set_nearest(head, _means(seen, clusters.labels, novel) if by_likelihood else centres)
     return clusters
 
 
-def as_measured(features: Floats, statistics: ClassStatistics, kept: Kept, novel: int, ridge: float = RIDGE) -> Floats:
+def as_measured(
+    features: Rows,
+    statistics: ClassStatistics,
+    kept: Kept,
+    novel: int,
+    ridge: float = RIDGE,
+    most_directions: int | None = None,
+) -> Floats:
     """Transformed as a readout has it, whitened, and no more directions than the number of images allows."""
-    points = kept.transformed(torch.from_numpy(features.astype(np.float32)))
-    white: Floats = whitened(points, statistics.for_readout, ridge).numpy()
-    directions = max(novel, len(features) // IMAGES_A_DIRECTION)
-    return principal_components(white, directions) if directions < white.shape[1] else white
+    whitening = Whitening(statistics.for_readout, ridge)
+
+    def whitened(rows: Floats) -> Floats:
+        found: Floats = whitening(kept.transformed(torch.from_numpy(rows.astype(np.float32)))).numpy()
+        return found
+
+    white, directions = mapped(features, whitened), len(features) // IMAGES_A_DIRECTION
+    directions = max(novel, min(directions, most_directions or directions))
+    return principal_components(white, directions) if directions < len(whitening.factor) else np.asarray(white)
 
 
-def _means(features: Tensor, labels: NDArray[np.int64], clusters: int) -> Tensor:
+def _means(features: Rows, labels: NDArray[np.int64], clusters: int) -> Tensor:
     """``(clusters, D)``; 0 for a cluster without images."""
-    total = torch.zeros(clusters, features.shape[1]).index_add_(0, torch.from_numpy(labels), features)
+    start, ids, total = 0, torch.from_numpy(labels), torch.zeros(())
+    for part in map(torch.from_numpy, chunks(features)):
+        own = ids[start : (start := start + len(part))]
+        total = total + torch.zeros(clusters, part.shape[1]).index_add_(0, own, part)
     return total / torch.from_numpy(np.bincount(labels, minlength=clusters)).clamp(min=1)[:, None]
 
 
