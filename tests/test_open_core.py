@@ -171,9 +171,8 @@ class TestATermOfItsOwn:
                 return {made: nn.Linear(sizes.features, 7)}
 
         learner = learner_of(replace(FROST, terms=(Making(),)))
-        learner.learn(three_steps.steps[0])
         with pytest.raises(InputError, match=message):
-            learner.learn(three_steps.steps[1])
+            learner.learn(three_steps.steps[0])
 
     def test_two_memories_of_one_name_are_refused(self, three_steps: Scenario) -> None:
         learner = learner_of(replace(FROST, terms=(*METHODS["ncl"].active, Swapped())))
@@ -211,9 +210,21 @@ class TestATermOfItsOwn:
             heads: ClassVar[tuple[str, ...]] = ("projections",)
 
         learner = learner_of(replace(FROST, terms=(Reading(),)))
-        learner.learn(three_steps.steps[0])
-        with pytest.raises(InputError, match=r"'projections'.*'projection'"):
-            learner.learn(three_steps.steps[1])
+        with pytest.raises(InputError, match=r"term 'test-reading': unknown head 'projections'.*'projection'"):
+            learner.learn(three_steps.steps[0])  # long before it would be needed
+
+    def test_a_kind_that_is_taken_is_refused_but_not_a_cell_that_is_run_again(self) -> None:
+        with pytest.raises(
+            InputError, match=r"hoarfrost\.losses\.terms\.Consistency is a term of the kind 'consistency'"
+        ):
+
+            class Taken(Swapped):
+                kind: ClassVar[str] = "consistency"
+
+        for _ in range(2):
+
+            class Again(Swapped):
+                kind: ClassVar[str] = "test-again"
 
 
 class TestTheNetworkThatDecides:

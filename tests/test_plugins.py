@@ -109,7 +109,9 @@ def test_a_file_of_ones_own_needs_no_package(tmp_path: Path) -> None:
     ("name", "content", "words"),
     [
         ("gone.py", None, "is no Python file"),
-        ("mine.py", "raise RuntimeError('no such thing')", "cannot be imported (no such thing)"),
+        ("mine.py", "raise RuntimeError('no such thing')", "cannot be imported (line 1: no such thing)"),
+        ("mine.py", "import os\nos.stat('/gone')", "cannot be imported (line 2: [Errno 2] No such file"),
+        ("mine.py", "\n\nx = (", "cannot be imported (line 3: '(' was never closed"),
         ("random.py", "", "is called as a module that is loaded already"),
     ],
 )

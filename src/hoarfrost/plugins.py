@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points, packages_distributions
@@ -32,6 +33,7 @@ BACKBONES = "hoarfrost.backbones"
 DATASETS = "hoarfrost.datasets"
 OWN_FILES = "HOARFROST_IMPORT"
 """an environment variable: paths, separated as in PATH"""
+OWN_HINT = f"one of a file of your own: {OWN_FILES}=FILE"
 
 
 def found(group: str) -> dict[str, EntryPoint]:
@@ -69,7 +71,8 @@ def find(what: str, name: str, own: Mapping[str, Any], group: str) -> Any:
         return own[name]
     others = found(group)
     if name not in others:
-        raise Missing(str(unknown(what, name, [*own, *others])))
+        words = str(unknown(what, name, [*own, *others]))
+        raise Missing(words if os.environ.get(OWN_FILES) or "choose from" not in words else f"{words} ({OWN_HINT})")
     return load(others[name])
 
 
@@ -105,7 +108,10 @@ def _import_file(path: Path) -> None:
         spec.loader.exec_module(sys.modules[name])
     except Exception as error:
         del sys.modules[name]
-        raise InputError(f"{said} cannot be imported ({_reason(error)}): mend it") from error
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+        where = "" if line is None else f"line {line}: "
+        raise InputError(f"{said} cannot be imported ({where}{_reason(error)}): mend it") from error
 
 
 def _reason(error: Exception) -> str:

@@ -11,7 +11,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from hoarfrost import plugins
 from hoarfrost.config import Config
 from hoarfrost.errors import InputError, Missing, require, unknown
-from hoarfrost.losses.terms import Term
+from hoarfrost.losses.terms import Term, derived_from
 
 T = TypeVar("T")
 
@@ -201,16 +201,9 @@ def _decode_tuple(arguments: tuple[Any, ...], content: Any, where: str) -> tuple
     return tuple(_decode(inner, item, f"{where}[{index}]") for index, item in enumerate(content))
 
 
-def _and_derived(kind: Any) -> Iterator[Any]:
-    """A class, what derives from it, and what derives from that."""
-    yield kind
-    for derived in kind.__subclasses__():
-        yield from _and_derived(derived)
-
-
 def _kinds(expected: Any) -> dict[str, Any]:
     """What a kind of something may be called, and its class."""
-    return {kind.kind: kind for kind in _and_derived(expected) if "kind" in vars(kind)}
+    return {kind.kind: kind for kind in (expected, *derived_from(expected)) if "kind" in vars(kind)}
 
 
 @functools.cache

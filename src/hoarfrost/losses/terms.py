@@ -8,14 +8,14 @@ memories of its own it makes itself.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
-from hoarfrost.errors import require
+from hoarfrost.errors import InputError, require
 from hoarfrost.losses import functional as F
 from hoarfrost.losses.inputs import FIRST, SECOND, LossInputs, Sizes, View, present
 from hoarfrost.losses.memory import Ensemble, LabelledQueue, Memory, Queue, Targets
@@ -44,6 +44,15 @@ class Term(ABC):
     """epochs over which the weight rises; 0 for none"""
     start: int = 0
     """the epoch from which it takes part"""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        kind, same = vars(cls).get("kind"), (cls.__module__, cls.__qualname__)
+        for other in derived_from(Term) if kind is not None else ():
+            if vars(other).get("kind") == kind and (other.__module__, other.__qualname__) != same:
+                del cls.kind  # nobody shall find this class by it
+                name = f"{other.__module__}.{other.__name__}"
+                raise InputError(f"{name} is a term of the kind '{kind}' already: call this one otherwise")
 
     def __post_init__(self) -> None:
         for name in ("weight", "ramp", "start", "warm_up", "momentum", "threshold", "negatives", "own"):
@@ -96,6 +105,13 @@ class Term(ABC):
     @abstractmethod
     def loss(self, inputs: LossInputs) -> Tensor:
         """The value for one batch, a scalar, without the weight."""
+
+
+def derived_from(kind: Any) -> Iterator[Any]:
+    """What derives from a class, and what derives from that."""
+    for derived in kind.__subclasses__():
+        yield derived
+        yield from derived_from(derived)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hoarfrost.data.augment import Augment
-from hoarfrost.errors import require, unknown
+from hoarfrost.errors import InputError, require, unknown
 from hoarfrost.losses.inputs import FIRST, SECOND, Activations, LossInputs, Sizes, View
 from hoarfrost.losses.memory import Memory
 from hoarfrost.losses.terms import Replay, Term
@@ -91,9 +91,7 @@ class Objective(nn.Module):
         self.views = views_of(self.terms)
         self.read = {(head, view.name) for term in self.terms for head in term.heads for view in term.views}
         self.made_heads = tuple(student.heads)
-        for head, _ in self.read:
-            if head not in student.head_names:
-                raise unknown("head", head, student.head_names)
+        check_heads(student, self.terms)
         # The ramps live in a tensor, so that a new epoch changes a value and no code.
         self.register_buffer("weights", torch.zeros(len(self.terms)), persistent=False)
         self.weights: Tensor
@@ -323,6 +321,14 @@ def made_memories(terms: Sequence[Term], sizes: Sizes) -> list[Memory]:
     names = [name for memory in memories for name in memory.loss_inputs(torch.zeros(1, dtype=torch.long))]
     require(len(set(names)) == len(names), f"two memories give something of one name: {', '.join(sorted(names))}")
     return memories
+
+
+def check_heads(network: Network, terms: Sequence[Term]) -> None:
+    """Refuses terms that read a head which a network does not have."""
+    for term in terms:
+        for head in term.heads:
+            if head not in network.head_names:
+                raise InputError(f"term '{term.kind}': {unknown('head', head, network.head_names)}")
 
 
 def make_heads(network: Network, terms: Sequence[Term], sizes: Sizes) -> None:

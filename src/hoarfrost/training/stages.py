@@ -38,6 +38,7 @@ from hoarfrost.training.inference import Inference
 from hoarfrost.training.loop import Checkpoint, diverged, train
 from hoarfrost.training.objective import (
     Objective,
+    check_heads,
     choose_trained,
     discovery_objective,
     made_memories,
@@ -80,6 +81,7 @@ class Stage:
         config = self.config
         terms = tuple(term for term in config.method.stage_one if term.weight)
         assert labelled.labels is not None
+        self._check_discovery(network)
         network = to_channels_last(network, self.runtime.device)
         self._make_heads(network, terms, len(labelled))
         choose_trained(network, frozen=config.fit_frozen, terms=terms)
@@ -93,6 +95,14 @@ class Stage:
         classes = ClassTable.of_steps(labelled.class_names, (network.labelled_classes, *network.novel_per_step))
         calibration = learn_calibration(self._inference, network.eval(), samples, labelled.labels, statistics)
         return Learned(Model(config, network.eval(), statistics, classes, calibration=calibration), trained)
+
+    def _check_discovery(self, network: Network) -> None:
+        """Refuses, before hours of training, terms of a discovery to come that read a head which there will not be."""
+        if terms := self.config.method.active:
+            with seeded(self.config.seed, "check"):
+                student = grow(network, 2)
+                make_heads(student, terms, sizes_of(student, 2))
+            check_heads(student, terms)
 
     def look(self, before: Model, images: ImageSet, novel: int | None, *, only_new: bool) -> Look:
         """What is in a folder, by a model, before anything is learned from it."""
