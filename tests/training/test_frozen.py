@@ -26,6 +26,7 @@ from hoarfrost.data.images import ImageSet
 from hoarfrost.methods import METHODS
 from hoarfrost.models.backbones import ALL, Backbone, Input
 from hoarfrost.settings import VERSION, filled, from_json, to_json
+from hoarfrost.training.images import with_labels
 from hoarfrost.training.observers import Observer
 from tests.models.patches import INPUT, Patches
 
@@ -196,8 +197,9 @@ def test_a_folder_is_read_in_the_size_that_the_backbone_wants(tmp_path: Path) ->
         folder = tmp_path / "photos" / str(LABELS[position])
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(folder / f"{position}.png")
-    own = Learner(backbone=Wide(Input(side=96)), device="cpu", settings={**SHORT, **TRAINED})
-    seen = own._labelled(tmp_path / "photos", None)
+    backbone = Wide(Input(side=96))
+    own = Learner(backbone=backbone, device="cpu", settings={**SHORT, **TRAINED})
+    seen = with_labels(tmp_path / "photos", None, own.config, own.runtime, backbone)
     assert seen.shape == (96, 96, 3), "and not in one in between"
 
 

@@ -44,7 +44,8 @@ def main(args: argparse.Namespace) -> int:
     from hoarfrost.report.gather import fit_report, write_report
     from hoarfrost.settings import to_json
     from hoarfrost.training import work
-    from hoarfrost.training.learner import Learner, read_labelled
+    from hoarfrost.training.images import read_labelled
+    from hoarfrost.training.learner import Learner
     from hoarfrost.training.observers import LogFile, Observers
     from hoarfrost.training.resolve import in_words, resolve, suited
     from hoarfrost.training.runtime import Runtime

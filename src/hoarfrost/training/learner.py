@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hoarfrost.config import DECIDED, Config, Method
-from hoarfrost.data.arrays import as_images, encode_labels
 from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import are_paths, read_images
-from hoarfrost.data.images import ImageFiles, ImageSet
+from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import Samples
 from hoarfrost.errors import InputError, unknown
 from hoarfrost.methods import DEFAULT, get_method
@@ -33,16 +31,14 @@ from hoarfrost.settings import override
 from hoarfrost.training.expecting import Look
 from hoarfrost.training.features import Computed
 from hoarfrost.training.held_out import HeldOut, held_out
+from hoarfrost.training.images import Images, check_every, image_set, new_network, with_labels
 from hoarfrost.training.inference import Inference, Outputs, check_scores
 from hoarfrost.training.loop import Checkpoint
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.predictions import Predictions
-from hoarfrost.training.resolve import check_frozen, choose, resolve, storage, suited
+from hoarfrost.training.resolve import check_frozen, resolve
 from hoarfrost.training.runtime import Compile, Runtime
 from hoarfrost.training.stages import Learned, Stage
-
-Images = ArrayLike | ImageSet | str | Path | Sequence[str | Path]
-"""uint8 arrays (N, H, W) or (N, H, W, C), an ImageSet, a folder of images or an .npz file, or a list of paths"""
 
 
 class Learner:
@@ -246,7 +242,7 @@ class Learner:
         checkpoint: Checkpoint | None = None,
     ) -> Learner:
         """Stage one: learns the labelled classes by ``method.stage_one``, and remembers their statistics."""
-        labelled = self._labelled(images, labels)
+        labelled = with_labels(images, labels, self._asked, self.runtime, self._given)
         config = resolve(self._asked, labelled, self.runtime.device, self._given)
         assert config.image_size is not None
         labelled = labelled.fitted(config.image_size, len(config.mean or ()))
@@ -428,8 +424,7 @@ class Learner:
                 first_look = (lambda files, _: inference.look(files, network)) if looks else None
                 keep = replace(keep, photographs=size, look=first_look)
             return read_images(images, labelled=False, size=size, channels=self.channels, keep=keep)
-        given = images if isinstance(images, ImageSet) else ImageSet(as_images(cast(ArrayLike, images)))
-        return given.fitted(size, self.channels)
+        return image_set(images).fitted(size, self.channels)
 
     def keep_features(self, *folders: str | Path, add: bool = True) -> None:
         """Has features of image files that no stage changes kept in folders, and takes those that are in one of them.
@@ -468,70 +463,6 @@ class Learner:
         learner._model = replace(model, network=to_channels_last(model.network, learner.runtime.device))
         learner._loaded = (learner._model.network, Path(folder))
         return learner
-
-    def _labelled(self, images: Images, labels: ArrayLike | None) -> ImageSet:
-        """The images with their labels."""
-        if isinstance(images, str | Path) or are_paths(images):
-            labelled = read_labelled(images, self._asked, self.runtime, given=self._given)
-            if are_paths(images):
-                check_every(images, labelled)
-        else:
-            labelled = images if isinstance(images, ImageSet) else ImageSet(as_images(cast(ArrayLike, images)))
-        if labels is not None:
-            ids, names = encode_labels(labels, len(labelled))
-            labelled = replace(labelled, labels=ids, class_names=names)
-        if labelled.labels is not None and len(np.unique(labelled.labels)) < 2:
-            raise InputError("the images are all of one class: at least two classes are needed")
-        if labelled.labels is None:
-            raise InputError("fit needs labels: give them as the second argument, or a folder of class folders")
-        return labelled
-
-
-def check_every(paths: Sequence[str | Path], images: ImageSet) -> None:
-    """Refuses images that are not those of all the paths, in their order."""
-    assert images.paths is not None
-    for path, found in zip_longest((str(Path(path)) for path in paths), images.paths):
-        if path != found:
-            raise InputError(f"{path} is no image that can be read: leave it out (predictions leaves such out itself)")
-
-
-def new_network(config: Config, classes: int, given: Backbone | None = None) -> Network:
-    """The network that stage one begins with, for a configuration with nothing left open."""
-    with seeded(config.seed, "network"):
-        backbone = build_backbone(config.backbone, len(config.mean or ()), given)
-        return Network(backbone, classes, config.method.design)
-
-
-def read_labelled(
-    source: str | Path | Sequence[str | Path],
-    asked: Config,
-    runtime: Runtime,
-    *,
-    keep: ImageStorage = AUTO,
-    given: Backbone | None = None,
-    look: bool = True,
-    observer: Observer | None = None,
-) -> ImageSet:
-    """The labelled images that a configuration asks for, which may leave something open, kept as suits them.
-
-    Features of photographs that no stage changes are computed in passing, if ``look``.
-    """
-
-    def first_look(files: ImageFiles, classes: int) -> list[int]:
-        # The images' own labels are not known yet, and only how many there are of each class matters.
-        some = ImageSet(files, np.arange(len(files)) % classes, tuple(map(str, range(classes))))
-        config = choose(asked, some, runtime.device, given)
-        if not config.fixed or config.mean is None or config.image_size != files.size:
-            return files.decode_into(None)
-        network = to_channels_last(new_network(config, classes, given), runtime.device)
-        return Inference(config, runtime, observer=observer).look(files, network)
-
-    single = runtime.processes.count == 1
-    kept = replace(storage(asked, keep, given), look=first_look if look and single else None)
-    size = suited(asked, given).image_size
-    images = read_images(source, labelled=not are_paths(source), size=size, keep=kept)
-    config = choose(asked, images, runtime.device, given)
-    return images if config.fixed else keep.to_channels_last(images.fitted(config.image_size))
 
 
 def check_novel(novel: int, images: int | None = None) -> int:

@@ -1,0 +1,101 @@
+"""What people give as images, brought to what a configuration asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hoarfrost.config import Config
+from hoarfrost.data.arrays import as_images, encode_labels
+from hoarfrost.data.cache import AUTO, ImageStorage
+from hoarfrost.data.datasets import are_paths, read_images
+from hoarfrost.data.images import ImageFiles, ImageSet
+from hoarfrost.errors import InputError
+from hoarfrost.models.backbones import Backbone, build_backbone
+from hoarfrost.models.network import Network, to_channels_last
+from hoarfrost.seeding import seeded
+from hoarfrost.training.inference import Inference
+from hoarfrost.training.observers import Observer
+from hoarfrost.training.resolve import choose, storage, suited
+from hoarfrost.training.runtime import Runtime
+
+Images = ArrayLike | ImageSet | str | Path | Sequence[str | Path]
+"""uint8 arrays (N, H, W) or (N, H, W, C), an ImageSet, a folder of images or an .npz file, or a list of paths"""
+
+
+def image_set(images: Images) -> ImageSet:
+    """Arrays as the images of a set."""
+    return images if isinstance(images, ImageSet) else ImageSet(as_images(cast(ArrayLike, images)))
+
+
+def with_labels(
+    images: Images, labels: ArrayLike | None, asked: Config, runtime: Runtime, given: Backbone | None
+) -> ImageSet:
+    """The images that stage one learns from, with their labels, for a configuration that may leave something open."""
+    if isinstance(images, str | Path) or are_paths(images):
+        labelled = read_labelled(images, asked, runtime, given=given)
+        if are_paths(images):
+            check_every(images, labelled)
+    else:
+        labelled = image_set(images)
+    if labels is not None:
+        ids, names = encode_labels(labels, len(labelled))
+        labelled = replace(labelled, labels=ids, class_names=names)
+    if labelled.labels is not None and len(np.unique(labelled.labels)) < 2:
+        raise InputError("the images are all of one class: at least two classes are needed")
+    if labelled.labels is None:
+        raise InputError("fit needs labels: give them as the second argument, or a folder of class folders")
+    return labelled
+
+
+def check_every(paths: Sequence[str | Path], images: ImageSet) -> None:
+    """Refuses images that are not those of all the paths, in their order."""
+    assert images.paths is not None
+    for path, found in zip_longest((str(Path(path)) for path in paths), images.paths):
+        if path != found:
+            raise InputError(f"{path} is no image that can be read: leave it out (predictions leaves such out itself)")
+
+
+def new_network(config: Config, classes: int, given: Backbone | None = None) -> Network:
+    """The network that stage one begins with, for a configuration with nothing left open."""
+    with seeded(config.seed, "network"):
+        backbone = build_backbone(config.backbone, len(config.mean or ()), given)
+        return Network(backbone, classes, config.method.design)
+
+
+def read_labelled(
+    source: str | Path | Sequence[str | Path],
+    asked: Config,
+    runtime: Runtime,
+    *,
+    keep: ImageStorage = AUTO,
+    given: Backbone | None = None,
+    look: bool = True,
+    observer: Observer | None = None,
+) -> ImageSet:
+    """The labelled images that a configuration asks for, which may leave something open, kept as suits them.
+
+    Features of photographs that no stage changes are computed in passing, if ``look``.
+    """
+
+    def first_look(files: ImageFiles, classes: int) -> list[int]:
+        # The images' own labels are not known yet, and only how many there are of each class matters.
+        some = ImageSet(files, np.arange(len(files)) % classes, tuple(map(str, range(classes))))
+        config = choose(asked, some, runtime.device, given)
+        if not config.fixed or config.mean is None or config.image_size != files.size:
+            return files.decode_into(None)
+        network = to_channels_last(new_network(config, classes, given), runtime.device)
+        return Inference(config, runtime, observer=observer).look(files, network)
+
+    single = runtime.processes.count == 1
+    kept = replace(storage(asked, keep, given), look=first_look if look and single else None)
+    size = suited(asked, given).image_size
+    images = read_images(source, labelled=not are_paths(source), size=size, keep=kept)
+    config = choose(asked, images, runtime.device, given)
+    return images if config.fixed else keep.to_channels_last(images.fitted(config.image_size))
