@@ -136,6 +136,7 @@ def test_without_the_package_its_method_is_unknown(tmp_path: Path) -> None:
     done = hoarfrost(*RUN, "--out", "run", site=None, folder=tmp_path)
     assert done.returncode == 2
     assert "unknown method 'theirs'" in done.stderr
+    assert "HOARFROST_IMPORT=FILE" in done.stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -33,7 +33,6 @@ BACKBONES = "hoarfrost.backbones"
 DATASETS = "hoarfrost.datasets"
 OWN_FILES = "HOARFROST_IMPORT"
 """an environment variable: paths, separated as in PATH"""
-OWN_HINT = f"one of a file of your own: {OWN_FILES}=FILE"
 
 
 def found(group: str) -> dict[str, EntryPoint]:
@@ -71,8 +70,9 @@ def find(what: str, name: str, own: Mapping[str, Any], group: str) -> Any:
         return own[name]
     others = found(group)
     if name not in others:
-        words = str(unknown(what, name, [*own, *others]))
-        raise Missing(words if os.environ.get(OWN_FILES) or "choose from" not in words else f"{words} ({OWN_HINT})")
+        own_file = f" (one of a file of your own: {OWN_FILES}=FILE)"
+        hint = own_file if group == METHODS and OWN_FILES not in os.environ else ""
+        raise Missing(f"{unknown(what, name, [*own, *others])}{hint}")
     return load(others[name])
 
 
