@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,6 +67,24 @@ def best(scores: NDArray[np.float32]) -> NDArray[np.int64]:
     return classes
 
 
+class Found:
+    """What batches give, one behind the other, in one piece from the start.
+
+    Little pieces between large batches would keep the memory of those.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count, self.start, self.rows, self.given = count, 0, torch.empty(0), False
+
+    def add(self, part: Tensor) -> None:
+        """What comes next."""
+        if not self.given:
+            self.given = True
+            self.rows = torch.empty(self.count, *part.shape[1:], dtype=part.dtype, device=part.device)
+        self.rows[self.start : (start := self.start + len(part))] = part
+        self.start = start
+
+
 class Inference:
     """Runs networks over images of the size and the channels that the configuration says.
 
@@ -122,13 +140,10 @@ class Inference:
         """``(N, D)`` of the backbone; those of the part before the last among them, where they decide too."""
         if isinstance(images, FeatureSet) and images.images.shape[1] == network.decisive_width:
             return images.images
-        mine = len(self.runtime.processes.part_of(len(images)))
-        # In one piece from the start: little pieces between large batches would keep the memory of those.
-        features, start = torch.empty(mine, network.decisive_width, device=self.runtime.device), 0
+        found = self._found(images)
         for batch in self.batches(images, network):
-            features[start : (start := start + len(batch))] = network.decisive(batch)
-        rows: NDArray[np.float32] = self.runtime.processes.gather_rows(features, len(images)).cpu().numpy()
-        return rows
+            found.add(network.decisive(batch).float())
+        return self._whole(found, len(images))
 
     def computed_once(self, images: Samples, network: Network) -> FeatureSet:
         """The images' features in their place, for a stage in which those do not change."""
@@ -156,33 +171,40 @@ class Inference:
     @torch.no_grad()
     def novel_logits(self, images: Samples, network: Network) -> Tensor:
         """``(N, n)`` of the newest novel head."""
-        logits = [network.novel_logits(batch) for batch in self.batches(images, network)]
-        return self.runtime.processes.gather_rows(torch.cat(logits), len(images))
+        found = self._found(images)
+        for batch in self.batches(images, network):
+            found.add(network.novel_logits(batch))
+        return self.runtime.processes.gather_rows(found.rows, len(images))
 
     @torch.no_grad()
     def unlikeness(self, images: Samples, readout: Readout) -> NDArray[np.float32]:
         """``(N,)``: how unlike everything that a readout knows each image is."""
-        return self._whole([readout.unlikeness(batch) for batch in self.batches(images, readout.network)], len(images))
+        found = self._found(images)
+        for batch in self.batches(images, readout.network):
+            found.add(readout.unlikeness(batch))
+        return self._whole(found, len(images))
 
     @torch.no_grad()
     def outputs(self, images: Samples, readout: Readout, *, features: bool = False) -> Outputs:
         """What a readout and the novel heads of its network say."""
         network = readout.network
-        scores, novel, kept, beside = [], [], [], []
+        scores, kept, beside = (self._found(images) for _ in range(3))
+        novel = [self._found(images) for _ in range(network.steps)]
         for extracted in self.batches(images, network):
-            scores.append(readout.tempered(readout.scores(extracted)))
-            novel.append([readout.novel_scores(extracted, step) for step in range(network.steps)])
+            scores.add(readout.tempered(readout.scores(extracted)))
+            for step, found in enumerate(novel):
+                found.add(readout.novel_scores(extracted, step))
             if features:
-                kept.append(extracted[:, : network.width])
+                kept.add(extracted[:, : network.width])
             alone = readout.side_by_side(extracted)
             if alone is not None:
-                beside.append(alone)
+                beside.add(alone)
         count = len(images)
         return Outputs(
             scores=self._whole(scores, count),
-            novel_scores=tuple(self._whole(parts, count) for parts in zip(*novel, strict=True)),
+            novel_scores=tuple(self._whole(found, count) for found in novel),
             features=self._whole(kept, count) if features else None,
-            side_by_side=self._whole(beside, count) if beside else None,
+            side_by_side=self._whole(beside, count) if beside.given else None,
             by_joint=network.design.readout == ReadoutKind(),
         )
 
@@ -198,8 +220,11 @@ class Inference:
             tally.add(*((seen[ids >= 0], ids[ids >= 0]) if some_left_out else (seen, ids)))
         return self.runtime.processes.gather_tally(tally).statistics()
 
-    def _whole(self, parts: Sequence[Tensor], count: int) -> NDArray[np.float32]:
-        rows: NDArray[np.float32] = self.runtime.processes.gather_rows(torch.cat(list(parts)), count).cpu().numpy()
+    def _found(self, images: Samples) -> Found:
+        return Found(len(self.runtime.processes.part_of(len(images))))
+
+    def _whole(self, found: Found, count: int) -> NDArray[np.float32]:
+        rows: NDArray[np.float32] = self.runtime.processes.gather_rows(found.rows, count).cpu().numpy()
         return rows
 
 
