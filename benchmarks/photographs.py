@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from hoarfrost import Learner, build_scenario, metrics
 from hoarfrost.data.cache import AUTO
 from hoarfrost.data.datasets import load_dataset
+from hoarfrost.evaluation import Assignment, score_open_step
 from hoarfrost.number import squared_distances
 from hoarfrost.paper.text import markdown, renewed, spread
 from hoarfrost.provenance import commit
@@ -98,19 +99,16 @@ def scored(learner: Learner, scenario: Scenario) -> Row:
     step, truth = scenario.steps[1], scenario.truths[1]
     true, tested, seen = truth.test.labels, learner.outputs(truth.test), learner.outputs(step.images)
     assert true is not None
-    found, is_new = tested.scores.shape[1] - KNOWN, truth.train_labels >= KNOWN
-    clusters = seen.novel_scores[-1][is_new].argmax(axis=1) if found else np.zeros(0, dtype=np.int64)
-    matched = metrics.match_unequal(
-        clusters, truth.train_labels[is_new][: len(clusters)] - KNOWN, clusters=found, classes=NEW
-    )
+    made = score_open_step(tested, seen, truth, step, Assignment(KNOWN, ()))
+    matched = np.array(made["assignment"])
     targets = np.concatenate([np.arange(KNOWN), np.where(matched < 0, -1, KNOWN + matched)])
-    right = tested.predicted == targets[true]
-    newness = seen.scores[:, KNOWN:].max(axis=1, initial=-np.inf) - seen.scores[:, :KNOWN].max(axis=1)
     return {
-        **asdict(metrics.unequal_scores(tested.predicted, true, KNOWN, matched)),
-        "found": found,
-        "auroc": metrics.auroc(newness, is_new) if found and not is_new.all() else None,
-        "calibration_error": metrics.calibration_error(tested.probabilities.max(axis=1), right),
+        **made["joint"],
+        "found": made["found"],
+        "auroc": made["auroc_new"],
+        "calibration_error": metrics.calibration_error(
+            tested.probabilities.max(axis=1), tested.predicted == targets[true]
+        ),
     }
 
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hoarfrost.cli import main
+from hoarfrost.data.images import ImageSet
+from hoarfrost.evaluation import Assignment, score_open_step
 from hoarfrost.experiment import read_metrics
+from hoarfrost.scenario import Step, Truth
+from hoarfrost.training.inference import Outputs
 
 RUN = ("run", "--dataset", "digits", "--device", "cpu", "--fit-epochs", "6", "--epochs", "2", "--mixed", "0.5")
 
@@ -46,3 +51,14 @@ def test_references_that_see_labels_are_refused(tmp_path: Path, capsys: pytest.C
     assert main([*RUN, "--split", "5-5", "--mixed", "1.5", "--out", str(tmp_path / "run")]) == 2
     assert "from 0 to below 1" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_images_that_are_taken_for_old_ones_do_not_say_what_a_cluster_stands_for() -> None:
+    """Classes 0 and 1 are known; of the new ones, 2 and 3, one was found: four images of class 3 are in it. The six of
+    class 2 are taken for old ones, though among discovered classes alone they are in the cluster too."""
+    true, predicted = np.array([2] * 6 + [3] * 4), np.array([0] * 6 + [2] * 4)
+    said = Outputs(np.eye(3, dtype=np.float32)[predicted], (np.ones((10, 1), dtype=np.float32),))
+    images = ImageSet(np.zeros((10, 8, 8, 1), dtype=np.uint8), true, ("a", "b", "c", "d"))
+    made = score_open_step(said, said, Truth(true, images), Step(1, images, 2, 2), Assignment(2, ()))
+    assert made["assignment"] == [-1, 0]
+    assert made["joint"]["new"] == 40

@@ -119,12 +119,12 @@ def score_open_step(tested: Outputs, seen: Outputs, truth: Truth, step: Step, be
     true = truth.test.labels
     assert true is not None
     found = tested.scores.shape[1] - before.known - sum(before.found)
-    is_new = truth.train_labels >= step.seen_classes
-    clusters = best(seen.novel_scores[-1][is_new]) if found else np.zeros(0, dtype=np.int64)
-    among = truth.train_labels[is_new][: len(clusters)] - step.seen_classes
+    is_new, earlier = truth.train_labels >= step.seen_classes, seen.scores.shape[1] - found
+    called_new = is_new & (seen.predicted >= earlier)  # the others would vote for classes that they are not in
+    clusters, among = seen.predicted[called_new] - earlier, truth.train_labels[called_new] - step.seen_classes
     matched = metrics.match_unequal(clusters, among, clusters=found, classes=step.novel)
     assignment = before.with_step(matched, found)
-    whole, sizes, earlier = assignment.whole, assignment.novel_per_step, seen.scores.shape[1] - found
+    whole, sizes = assignment.whole, assignment.novel_per_step
     targets = np.concatenate([np.arange(before.known), np.where(whole < 0, -1, before.known + whole)])
     edges = np.cumsum([before.known, *sizes])
     by_step = [
@@ -182,7 +182,8 @@ def score_folder(learner: Learner, folder: Path, match: Path | None, keep: Image
     There may be more of them than were discovered, or fewer: a class without a cluster is never right. A discovered
     class that a person has named stands for the class of that name; the others are matched. A folder does not say in
     which step a class was discovered, so that all steps are matched at once: with the novel head after one discovery,
-    with the joint head's discovered classes after several.
+    with the joint head's discovered classes after several. Where the numbers differ, images that are taken for a known
+    class have no part in it: they would decide which class a cluster stands for that they are not in.
     """
     labelled, table = learner.labelled_classes, learner.model.classes
     size, channels = learner.config.image_size, learner.channels
@@ -199,7 +200,8 @@ def score_folder(learner: Learner, folder: Path, match: Path | None, keep: Image
     if found:
         on = truth.ids(matched)
         said = outputs if match is None else learner.outputs(matched)
-        truth = truth.matched(discovered_clusters(said, table, labelled), on, found)
+        as_many = len(found) == len(truth.new)
+        truth = truth.matched(discovered_clusters(said, table, labelled) if as_many else said.predicted, on, found)
         heads = outputs.scores[:, :labelled].argmax(axis=1), discovered_clusters(outputs, table, labelled) - labelled
         original = percentages(metrics.original_rt_scores(*heads, predicted, true, labelled))
     is_new = true >= labelled

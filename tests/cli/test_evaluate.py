@@ -96,6 +96,8 @@ def test_classes_that_were_merged_or_rejected(place: Place) -> None:
     assert rows["1"]["right"] == counts["0", "1"] + counts["1", "1"]
     assert sorted(row["called"] or "" for row in rows.values() if row["kind"] == "new") == ["", "new-2"]
     assert [row["cluster"] for row in content["clusters"]] == ["new-2"]
+    in_it = {name: counts[name, "new-2"] for name in ("3", "4")}
+    assert in_it[content["clusters"][0]["class"]] == max(in_it.values()), "what is taken for a known class has no vote"
     place.well("reject", "model2", "new-2")
     assert scored(place)["original_rt"] is None
 
