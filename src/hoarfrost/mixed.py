@@ -45,7 +45,7 @@ class KnownClasses:
     means: Floats
     """(K, D)"""
     covariance: Floats
-    """(D, D) within classes"""
+    """(D, D) within classes, or (D,): the variances alone"""
     features: int
     """D, or more where these are the directions in which there is anything"""
 
@@ -58,15 +58,20 @@ class KnownClasses:
         np.add.at(means, labels, points)
         means /= counts[:, None]
         apart = points - means[labels]
-        within = np.diag(np.square(apart).mean(axis=0)) if diagonal else apart.T @ apart / len(points)
+        within = np.square(apart).mean(axis=0) if diagonal else apart.T @ apart / len(points)
         return cls(means, within, features)
 
     def whitened(self, points: Rows) -> tuple[Rows, Floats]:
         """Points and means where the covariance, with its ridge, is the same in all directions."""
         from scipy.linalg import solve_triangular
 
-        ridge = RIDGE * max(np.trace(self.covariance) / self.features, 1e-12)
-        factor = np.linalg.cholesky(self.covariance + ridge * np.eye(len(self.covariance)))
+        alone = self.covariance.ndim == 1
+        variances = self.covariance if alone else self.covariance.diagonal()
+        ridge = RIDGE * max(variances.sum() / self.features, 1e-12)
+        if alone:
+            deviations = np.sqrt(variances + ridge)
+            return mapped(points, lambda rows: rows / deviations), self.means / deviations
+        factor = np.linalg.cholesky(self.covariance + ridge * np.eye(len(variances)))
 
         def white(rows: Floats) -> Floats:
             found: Floats = solve_triangular(factor, rows.T, lower=True).T

@@ -334,12 +334,13 @@ class TestOnce:
     def test_where_features_are_and_how_many_come_at_once_changes_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        known, mixed = photographs(tmp_path / "known", 3, 6), photographs(tmp_path / "mixed", 4, 5, first=1)
+        known, mixed = photographs(tmp_path / "known", 3, 4), photographs(tmp_path / "mixed", 4, 3, first=1)
 
         def found() -> tuple[Any, ...]:
             learner = Learner("kmeans", device="cpu", settings=SHORT).fit(known)
-            learner.discover(learner.prepare(mixed), 2, only_new=False)
-            return learner.assigned, learner.outputs(mixed).scores, learner.outputs(mixed, features=True).features
+            learner.discover(images := learner.prepare(mixed), 2, only_new=False)
+            outputs = learner.outputs(images, features=True)
+            return learner.assigned, outputs.scores, outputs.features
 
         first = found()
         monkeypatch.setattr(rows, "CHUNK", 3)

@@ -209,6 +209,8 @@ def look_at(inference: Inference, before: Model, images: Samples, novel: int | N
     statistics = before.remembered.for_readout
     present = np.flatnonzero(statistics.count.numpy() > 0)
     covariance = mean_covariance(statistics, torch.device("cpu")).numpy()
+    if statistics.root is None:
+        covariance = covariance.diagonal()
     known = KnownClasses(statistics.mean.numpy()[present].astype(np.float64), covariance, len(covariance))
     estimated = None
     if counted is not None:
