@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from hoarfrost import clusters
 from hoarfrost.clusters import k_means, principal_components
 from hoarfrost.data import rows
 
@@ -50,6 +51,15 @@ def test_few_points_in_many_dimensions_have_the_same_components() -> None:
     signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(5)])
     assert np.allclose(found, centred @ (vectors * signs))
     assert np.allclose(principal_components(features, 20)[:, 11:], 0), "twelve points differ in eleven directions"
+
+
+def test_few_of_many_components_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = np.random.default_rng(0).normal(size=(90, 60)) @ np.random.default_rng(1).normal(size=(60, 60))
+    few = principal_components(features, 6)
+    monkeypatch.setattr(clusters, "FEW", 100)
+    np.testing.assert_allclose(few, principal_components(features, 6), atol=1e-9 * np.abs(few).max())
+    monkeypatch.setattr(clusters, "FEW", 10)
+    assert not principal_components(np.ones((90, 60)), 6).any(), "nothing varies"
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 60])

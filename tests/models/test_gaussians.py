@@ -152,6 +152,18 @@ def test_scores_are_the_log_likelihoods_of_scipy(
     torch.testing.assert_close(gaussians.log_likelihoods(points, slice(1, 3)), scores[:, 1:3])
 
 
+def test_features_far_from_zero_keep_their_digits() -> None:
+    """A covariance that the classes share whitens features and means each by themselves."""
+    features, labels = drawn()
+    near, far = (
+        ClassGaussians(
+            ClassStatistics.of(some, labels, CLASSES, KEPT["shared"]), shrink=0.0, ridge=0.1, diagonal=False, device=CPU
+        ).distances(some[:20])
+        for some in (features, features + 1000 * torch.logspace(-2, 2, FEATURES))
+    )
+    torch.testing.assert_close(near, far, rtol=1e-2, atol=1e-2)
+
+
 def test_many_classes_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     features, labels = drawn()
     statistics = ClassStatistics.of(features, labels, CLASSES, KEPT["full"])

@@ -78,7 +78,7 @@ class ClassGaussians:
         one = torch.eye(features, dtype=torch.float64, device=device)
         whitening, determinants = [], []
         for part in parts:
-            drawn = (1 - shrink) * statistics.covariances(part, device) + shrink * between
+            drawn = between[None] if shared else (1 - shrink) * statistics.covariances(part, device) + shrink * between
             factor, failed = torch.linalg.cholesky_ex(drawn + ridge * mean_variance * one)
             if failed.any():
                 raise InputError("the class statistics hold no covariances: restore the model, or fit it again")
@@ -89,16 +89,19 @@ class ClassGaussians:
     def distances(self, features: Tensor, classes: slice = slice(None)) -> Tensor:
         """``(B, c)`` squared Mahalanobis distances of features ``(B, D)`` from some classes; inf without images."""
         mean, seen, whitening = self.mean[classes], self.seen[classes], self.whitening
-        shared = len(whitening) == 1
-        whitening = whitening if shared else whitening[classes]
+        shared = whitening.ndim == 3 and len(whitening) == 1
+        if shared:  # each is whitened once, from a place among them all, so that few digits are lost
+            centre = self.mean[self.seen].mean(dim=0)
+            features, mean = ((points - centre) @ whitening[0].mT for points in (features, mean))
         at_once = max(1, AT_ONCE // max(features.numel(), 1))
         found = []
         for start in range(0, len(mean), at_once):
             part = slice(start, start + at_once)
             apart = features - mean[part, None]
-            weights = whitening if shared else whitening[part]
-            white = apart * weights[:, None] if weights.ndim == 2 else apart @ weights.mT
-            found.append(white.square().sum(dim=2))
+            if not shared:
+                weights = whitening[classes][part]
+                apart = apart * weights[:, None] if weights.ndim == 2 else apart @ weights.mT
+            found.append(apart.square().sum(dim=2))
         return torch.cat(found).T.masked_fill(~seen, math.inf)
 
     def log_likelihoods(self, features: Tensor, classes: slice = slice(None)) -> Tensor:
