@@ -90,9 +90,8 @@ class ClassGaussians:
         """``(B, c)`` squared Mahalanobis distances of features ``(B, D)`` from some classes; inf without images."""
         mean, seen, whitening = self.mean[classes], self.seen[classes], self.whitening
         shared = whitening.ndim == 3 and len(whitening) == 1
-        if shared:  # each is whitened once, from a place among them all, so that few digits are lost
-            centre = self.mean[self.seen].mean(dim=0)
-            features, mean = ((points - centre) @ whitening[0].mT for points in (features, mean))
+        if shared:  # features and means are whitened once each, not every pair of them
+            features, mean = (points @ whitening[0].mT for points in (features, mean))
         at_once = max(1, AT_ONCE // max(features.numel(), 1))
         found = []
         for start in range(0, len(mean), at_once):
