@@ -10,12 +10,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 from sklearn.metrics import normalized_mutual_info_score, roc_auc_score
 
 from hoarfrost import Learner
 from hoarfrost.cli import evaluate as verb
-from hoarfrost.data.datasets import read_images
+from hoarfrost.data.datasets import load_dataset, read_images
 
 from .place import EVALUATE, Place
 
@@ -96,10 +98,30 @@ def test_classes_that_were_merged_or_rejected(place: Place) -> None:
     assert rows["1"]["right"] == counts["0", "1"] + counts["1", "1"]
     assert sorted(row["called"] or "" for row in rows.values() if row["kind"] == "new") == ["", "new-2"]
     assert [row["cluster"] for row in content["clusters"]] == ["new-2"]
-    in_it = {name: counts[name, "new-2"] for name in ("3", "4")}
-    assert in_it[content["clusters"][0]["class"]] == max(in_it.values()), "what is taken for a known class has no vote"
     place.well("reject", "model2", "new-2")
     assert scored(place)["original_rt"] is None
+
+
+def test_what_is_taken_for_a_known_class_does_not_say_what_a_cluster_stands_for(place: Place) -> None:
+    """Three images are predicted as a discovered class; of six that suit it, too, a known class is more probable."""
+    train, _ = load_dataset("digits", None)
+    assert train.labels is not None
+    known, new = (train.take(np.flatnonzero(np.isin(train.labels, digits))) for digits in ((0, 1, 2), (3, 4)))
+    learner = Learner("kmeans", recipe="digits", device="cpu", settings={"fit.epochs": 3})
+    learner.fit(known.pixels(slice(None)), known.labels).discover(new.pixels(slice(None)), 2).save("model3")
+    pixels, outputs = train.pixels(slice(None)), learner.outputs(train)
+    suits = outputs.novel_scores[0].argmax(axis=1) + 3
+    inside = np.flatnonzero((outputs.predicted == 3) & (suits == 3))[:3]
+    beside = np.flatnonzero((outputs.predicted < 3) & (suits == 3))[:6]
+    assert (len(inside), len(beside)) == (3, 6)
+    for name, images in (("inside", inside), ("beside", beside), ("third", beside[:1])):
+        Path("checked", name).mkdir()
+        for k in images:
+            Image.fromarray(pixels[k, ..., 0]).save(f"checked/{name}/{k}.png")
+    for name in "34":
+        shutil.rmtree(f"checked/{name}")
+    rows = {row["class"]: row for row in scored(place, model="model3")["classes"]}
+    assert (rows["inside"]["called"], rows["inside"]["right"]) == ("new-1", 3)
 
 
 def test_more_classes_than_were_found_are_scored(place: Place) -> None:
