@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hoarfrost.mixed import KnownClasses, anything_new, count_beside, expectations, k_means_beside, sort
-from hoarfrost.number import learned_levels
+from hoarfrost.mixed import NOTHING, KnownClasses, anything_new, count_beside, expectations, k_means_beside, sort
+from hoarfrost.number import LEAST, learned_levels
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -82,6 +82,21 @@ def test_old_and_new_are_told_apart_and_nothing_new_is_nothing() -> None:
 
     odd = sort(known, np.concatenate([folder, np.full((1, FEATURES), 60.0)]), 3, seed=0)
     assert odd.distance[-1] == 0 or odd.unsure(expected)[-1], "what is far from everything is unsure, or alone"
+
+
+def test_a_few_strange_images_beside_a_new_class_are_no_class() -> None:
+    points, labels = images(range(9), 20, seed=0)
+    known = KnownClasses.of(points, labels, FEATURES, diagonal=False)
+    expected = expectations(points, labels, seed=0, diagonal=False, learned=False)
+    assert expected is not None
+    levels = learned_levels(points, labels, seed=0)
+    (old, _), (new, _) = images(range(9), 12, seed=1), images(range(9, 10), 20, seed=2)
+    few, enough = (images(range(10, 11), size, seed=3)[0] for size in (LEAST - 1, LEAST + 2))
+    for strange, number in ((few, 1), (enough, 2)):
+        folder = np.concatenate([old, new, strange])
+        assert count_beside(known, folder, folder, expected, levels, seed=0).number == number
+    folder = np.concatenate([old, few])
+    assert count_beside(known, folder, folder, expected, levels, seed=0) == NOTHING
 
 
 def test_the_margin_leaves_unsure_what_errors_are_made_with() -> None:

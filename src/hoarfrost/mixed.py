@@ -189,7 +189,8 @@ def count_beside(
 ) -> Count:
     """The number of new classes in a mixed folder, 0 where nothing is new; ``counted`` are the points for Ward.
 
-    It is the largest number of free centres for which Ward finds as many clusters, or more, in the images they take.
+    It is the largest number of free centres for which Ward finds as many clusters, or more, in the images they take;
+    centres that take a few images do not count.
     """
     if len(points) > MOST:
         sample = np.sort(np.random.default_rng(seed).permutation(len(points))[:MOST])
@@ -199,19 +200,24 @@ def count_beside(
         return NOTHING
     seen, fixed = known.view(points)
 
-    def found(free: int) -> Count:
-        taken = k_means_beside(seen, fixed, free, seed, starts=6).labels >= 0
-        # A single strange image is no class.
-        return count_classes(counted[taken], levels, seed) if taken.sum() >= 2 * free else NOTHING
+    def found(free: int) -> tuple[Count, int]:
+        """What Ward finds, and how many of the centres have enough images for a class."""
+        labels = k_means_beside(seen, fixed, free, seed, starts=6).labels
+        taken = labels >= 0
+        large = int((np.bincount(labels[taken], minlength=free) >= LEAST).sum())
+        return count_classes(counted[taken], levels, seed) if taken.sum() >= 2 * free else NOTHING, large
 
-    few, many, best = 0, 1, NOTHING
-    while (more := found(many)).number >= many:
+    few, many, best = 0, 1, (NOTHING, 0)
+    while (more := found(many))[0].number >= many:
         few, many, best = many, 2 * many, more
     while many - few > 1:
         middle = (few + many) // 2
         more = found(middle)
-        few, many, best = (middle, many, more) if more.number >= middle else (few, middle, best)
-    return replace(best, number=few, least=min(best.least, few), most=max(best.most, few))
+        few, many, best = (middle, many, more) if more[0].number >= middle else (few, middle, best)
+    count, number = best
+    if not number:
+        return NOTHING
+    return replace(count, number=number, least=min(count.least, number), most=max(count.most, number))
 
 
 @dataclass(frozen=True)
