@@ -67,6 +67,20 @@ def test_known_classes_say_how_many_new_ones_there_are() -> None:
         assert count.curve[classes - 1] <= count.level < min(count.curve[: classes - 1])
 
 
+def test_classes_of_different_sizes_are_counted_by_known_ones_of_different_sizes() -> None:
+    """Each class is of three kinds; large ones are not to be cut into those by the level of the median class."""
+    wrong = []
+    for seed in range(6):
+        random = np.random.default_rng(seed)
+        labels = np.repeat(np.arange(24), np.exp(random.uniform(np.log(5), np.log(60), size=24)).astype(int))
+        means, kinds = 2 * random.normal(size=(24, 16)), random.normal(size=(24, 3, 16))
+        points = means[labels] + kinds[labels, random.integers(0, 3, size=len(labels))]
+        points, known = points + random.normal(size=points.shape), labels < 16
+        levels = learned_levels(points[known], labels[known], seed=0)
+        wrong.append(abs(count_classes(points[~known], levels, seed=0).number - 8))
+    assert np.mean(wrong) < 2, wrong
+
+
 def test_a_sample_is_counted_by_the_level_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     points, labels = blobs(12, 48, seed=0)
     levels = learned_levels(points, labels, seed=0)

@@ -24,9 +24,9 @@ MOST = 4000
 ROWS = 256
 """of their distances that are computed at once"""
 SUBSETS, SUBSET = 12, 1000
-"""random subsets of the known classes for each size of a class, and the images of the largest"""
+"""random subsets of the known classes for each size, and about how many images the largest have"""
 LARGEST, LEAST = 64, 4
-"""images a class in the largest and in the smallest of them"""
+"""images that a class of usual size has in the largest and in the smallest of them"""
 SPREAD = (0.1, 0.9)
 """of the levels of all subsets, those from here to there make the range of the number"""
 SHOWN = 3
@@ -40,7 +40,7 @@ class Levels:
     images_a_class: float = 0.0
     """of the known classes, the median; new ones are taken to be as large"""
     sizes: tuple[float, ...] = ()
-    """images a class, rising, at which the levels are known"""
+    """images of a class of usual size, rising, at which the levels are known"""
     low: tuple[float, ...] = ()
     level: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
@@ -116,27 +116,31 @@ def first_below(numbers: Floats, level: float) -> int:
 
 
 def learned_levels(points: Floats, labels: Ids, seed: int) -> Levels:
-    """From points ``(n, D)`` of known classes ``(n,)``; without sizes, where the classes are too small for it."""
+    """From points ``(n, D)`` of known classes ``(n,)``; without sizes, where the classes are too small for it.
+
+    Subsets have a share of each class, so that large and small ones are in them as people have them.
+    """
     members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     members = [own for own in members if len(own) >= LEAST]
     if len(members) < 2:
         return Levels()
     usual, random = float(np.median([len(own) for own in members])), np.random.default_rng(seed)
-    largest = min(usual, LARGEST)
-    sizes = sorted({int(part * largest) for part in (0.25, 0.5, 1) if part * largest >= LEAST} or {int(largest)})
-    found = [np.quantile(_own_levels(points, members, size, random), [SPREAD[0], 0.5, SPREAD[1]]) for size in sizes]
+    whole = min(1.0, LARGEST / usual)
+    shares = [part * whole for part in (0.25, 0.5, 1) if part * whole * usual >= LEAST]
+    found = [np.quantile(_own_levels(points, members, share, random), [SPREAD[0], 0.5, SPREAD[1]]) for share in shares]
     low, level, high = np.transpose(found).tolist()
-    return Levels(usual, tuple(map(float, sizes)), tuple(low), tuple(level), tuple(high))
+    return Levels(usual, tuple(share * usual for share in shares), tuple(low), tuple(level), tuple(high))
 
 
-def _own_levels(points: Floats, members: list[Ids], size: int, random: np.random.Generator) -> list[float]:
+def _own_levels(points: Floats, members: list[Ids], share: float, random: np.random.Generator) -> list[float]:
     """Of random subsets of the classes, the level at which each comes out with its own number of classes."""
-    most = min(max(2, 3 * len(members) // 4), max(2, SUBSET // size))
+    size = share * float(np.mean([len(own) for own in members]))
+    most = min(max(2, 3 * len(members) // 4), max(2, int(SUBSET / size)))
     found = []
     for _ in range(SUBSETS):
         classes = int(random.integers(min(max(2, len(members) // 4), most), most + 1))
-        chosen = [random.permutation(members[k])[:size] for k in random.permutation(len(members))[:classes]]
-        numbers = hartigan(points[np.concatenate(chosen)])
+        chosen = [random.permutation(members[k]) for k in random.permutation(len(members))[:classes]]
+        numbers = hartigan(points[np.concatenate([own[: max(1, round(share * len(own)))] for own in chosen])])
         # Any level from H(classes) to the smallest before it makes that number of them.
         found.append(float(np.sqrt(max(numbers[classes - 1], 1e-9) * max(numbers[: classes - 1].min(), 1e-9))))
     return found

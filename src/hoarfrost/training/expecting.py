@@ -21,7 +21,7 @@ from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network
 from hoarfrost.models.readout import Calibration, Gaussians
 from hoarfrost.models.statistics import ClassStatistics, transformed
-from hoarfrost.number import LARGEST, Count, count_classes, learned_levels
+from hoarfrost.number import LARGEST, LEAST, Count, count_classes, learned_levels
 from hoarfrost.seeding import derive
 from hoarfrost.training.calibration import calibrated
 from hoarfrost.training.inference import Inference
@@ -44,13 +44,13 @@ def learn_calibration(
 ) -> Calibration:
     """From all labelled images of stage one, with their class ids ``(N,)``."""
     seed, first = derive(inference.config.seed, "expected"), inference.runtime.processes.first
-    counted = some_of_each(labels, MOST_COUNTED, seed)
+    counted = share_of_each(labels, MOST_COUNTED, seed)
     chosen, own = images.take(counted), labels[counted]
     points = np.asarray(counting_points(inference, chosen, network))
     levels = first(lambda: learned_levels(points, own, seed))
     counts = np.bincount(labels)
     levels = replace(levels, images_a_class=float(np.median(counts[counts > 0])))
-    fewer = some_of_each(own, MOST_SORTED, seed, MOST_CLASSES)
+    fewer = as_many_of_each(own, MOST_SORTED, seed, MOST_CLASSES)
     measured = np.asarray(sorting_points(inference.features(chosen.take(fewer), network), network))
     diagonal, learned = statistics.for_readout.root is None, not inference.config.fixed
     expected = first(lambda: expectations(measured, own[fewer], seed, diagonal=diagonal, learned=learned))
@@ -66,10 +66,20 @@ def learn_calibration(
     return replace(made, temperature=found[0], novel_temperature=found[1])
 
 
-def some_of_each(labels: Ids, most: int, seed: int, most_classes: int | None = None) -> Ids:
-    """Positions of at most so many images, as many of each class as can be, though of few classes at least eight."""
+def share_of_each(labels: Ids, most: int, seed: int) -> Ids:
+    """Positions of some ``most`` images, the same share of each class, though of every class a few."""
     random = np.random.default_rng(seed)
-    classes = random.permutation(np.unique(labels))[: min(max(2, most // 8), most_classes or len(labels))]
+    classes = random.permutation(np.unique(labels))[: max(2, most // 8)]
+    parts = [random.permutation(np.flatnonzero(labels == label)) for label in classes]
+    counts = [len(own) for own in parts]
+    share = min(1.0, LARGEST / float(np.median(counts)), most / sum(counts))
+    return np.sort(np.concatenate([own[: max(LEAST, round(share * len(own)))] for own in parts]))
+
+
+def as_many_of_each(labels: Ids, most: int, seed: int, most_classes: int) -> Ids:
+    """Positions of at most ``most`` images, as many of each class as can be."""
+    random = np.random.default_rng(seed)
+    classes = random.permutation(np.unique(labels))[:most_classes]
     each = min(LARGEST, most // len(classes))
     parts = [random.permutation(np.flatnonzero(labels == label))[:each] for label in classes]
     return np.sort(np.concatenate(parts))
