@@ -99,6 +99,22 @@ def test_a_few_strange_images_beside_a_new_class_are_no_class() -> None:
     assert count_beside(known, folder, folder, expected, levels, seed=0) == NOTHING
 
 
+def test_unseen_images_of_known_classes_lie_as_far_off_as_expected() -> None:
+    """Means and covariance of a part of the images are worse than those of all: that had made it too far by much."""
+    farther = []
+    for seed in range(6):
+        points, labels = images(range(9), 8, seed)
+        known = KnownClasses.of(points, labels, FEATURES, diagonal=False)
+        expected = expectations(points, labels, seed=0, diagonal=False, learned=False)
+        assert expected is not None
+        assert expected.images == len(points)
+        unseen = known.nearest(images(range(9), 50, seed + 100)[0])
+        farther.append((float(unseen.mean()) - expected.distance) / expected.deviation)
+        new = known.nearest(images(range(9, 12), 50, seed + 100)[0])
+        assert (float(new.mean()) - expected.distance) / expected.deviation > 1
+    assert abs(np.mean(farther)) < 0.1, farther
+
+
 def test_the_margin_leaves_unsure_what_errors_are_made_with() -> None:
     random = np.random.default_rng(5)
     labels = np.repeat(np.arange(9), 20)

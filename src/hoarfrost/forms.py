@@ -113,7 +113,7 @@ MODEL: Form = {
     "calibration?": {
         "novel_temperature": (float, type(None)),
         "levels": {"images_a_class": float, **{name: [float] for name in ("sizes", "low", "level", "high")}},
-        "expected": (type(None), {**EXPECTED, "error": (float, type(None))}),
+        "expected": (type(None), {**EXPECTED, "error": (float, type(None)), "images?": int}),
     },
     "discovery?": (
         type(None),

@@ -29,8 +29,10 @@ STARTS, TRIES, ROUNDS = 20, 8, 100
 """of k-means: starts, of which the best is taken; images that are tried for each first centre; rounds at most"""
 CERTAIN = 2.0
 """times what one free centre explains without anything new: then something is new"""
-DRAWS, FOLDS = 8, 8
-"""folders that are made of known classes to learn from; parts in which unseen images are looked at"""
+DRAWS, FOLDS = 8, (8, 4)
+"""folders that are made of known classes to learn from; parts in which unseen images are looked at, many and few"""
+FARTHER = 3.0
+"""standard errors by which images lie farther off than unseen ones of known classes: then something is new"""
 UNSURE, TOLERATED = 0.05, 0.02
 """the share of the images in those folders that are unsure, since old and new are nearly as near; and of those taken
 for old that are new, or the other way round, up to which none are"""
@@ -172,13 +174,15 @@ class Expected:
     """an image is unsure whose squared distances from old and new differ by less, as a part of their sum"""
     error: float | None = None
     """the share of the sure images that are taken for old and are new, or the other way round"""
+    images: int = 10**9
+    """of which the distance is the mean; models of earlier versions do not say it"""
 
 
 def anything_new(known: KnownClasses, points: Rows, expected: Expected, seed: int) -> bool:
     """Whether a free centre explains much more than without anything new, or the images lie farther off than that."""
     farther = (float(known.nearest(points).mean()) - expected.distance) / expected.deviation
-    first = first_gain(*known.view(points), seed)
-    return first > CERTAIN * expected.gain or farther > 1 / math.sqrt(len(points))
+    error = math.sqrt(1 / len(points) + 1 / max(expected.images, 1))
+    return first_gain(*known.view(points), seed) > CERTAIN * expected.gain or farther > FARTHER * error
 
 
 NOTHING = Count(0, 0, 0, 0.0, ())
@@ -271,24 +275,45 @@ def expectations(points: Floats, labels: Ids, seed: int, *, diagonal: bool, lear
         fit, rest = _halves(labels, random)
         known = made_of(points[fit], labels[fit])
         found.append(first_gain(*known.view(points[rest]), 0))
-    fold = np.empty(len(labels), dtype=np.int64)
-    for label in np.unique(labels):
-        own = np.flatnonzero(labels == label)
-        fold[own] = random.permutation(len(own)) % FOLDS
-    nearest = np.empty(len(labels))
-    for part in np.unique(fold):
-        known = made_of(points[fold != part], labels[fold != part])
-        nearest[fold == part] = known.nearest(points[fold == part])
+    many, few = (_unseen_distances(points, labels, made_of, parts, random) for parts in FOLDS)
     made = [_made_folder(points, labels, made_of, random) for _ in range(DRAWS)]
     gap, wrong = np.concatenate([gap for gap, _ in made]), np.concatenate([wrong for _, wrong in made])
     margin = float(np.quantile(np.abs(gap), UNSURE)) if wrong.mean() > TOLERATED else 0.0
     return Expected(
         gain=float(np.mean(found)),
-        distance=float(nearest.mean()),
-        deviation=UNKNOWN if learned else max(float(nearest.std()), 1e-12),
+        distance=_with_all(float(many.mean()), float(few.mean())),
+        deviation=UNKNOWN if learned else max(float(many.std()), 1e-12),
+        images=len(labels),
         margin=margin,
         error=float(wrong[np.abs(gap) >= margin].mean()),
     )
+
+
+def _unseen_distances(
+    points: Floats,
+    labels: Ids,
+    made_of: Callable[[Floats, Ids], KnownClasses],
+    parts: int,
+    random: np.random.Generator,
+) -> Floats:
+    """``(n,)``: squared, of each image from the nearest mean of the classes as all parts but its own show them."""
+    part, nearest = np.empty(len(labels), dtype=np.int64), np.empty(len(labels))
+    for label in np.unique(labels):
+        own = np.flatnonzero(labels == label)
+        part[own] = random.permutation(len(own)) % parts
+    for number in np.unique(part):
+        known = made_of(points[part != number], labels[part != number])
+        nearest[part == number] = known.nearest(points[part == number])
+    return nearest
+
+
+def _with_all(many: float, few: float) -> float:
+    """The distance where no part is left out, from those with one of many and one of few parts left out.
+
+    Unseen images lie the nearer the more images the means and the covariance are of: it falls with one over those.
+    """
+    of_many, of_few = (parts / (parts - 1) for parts in FOLDS)
+    return many - (few - many) * (of_many - 1) / (of_few - of_many)
 
 
 def spanned(points: Floats) -> Floats:
