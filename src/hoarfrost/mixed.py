@@ -194,7 +194,7 @@ def count_beside(
     """The number of new classes in a mixed folder, 0 where nothing is new; ``counted`` are the points for Ward.
 
     It is the largest number of free centres for which Ward finds as many clusters, or more, in the images they take;
-    centres that take a few images do not count.
+    of those, centres with fewer images than a class must have do not count.
     """
     if len(points) > MOST:
         sample = np.sort(np.random.default_rng(seed).permutation(len(points))[:MOST])
@@ -204,24 +204,25 @@ def count_beside(
         return NOTHING
     seen, fixed = known.view(points)
 
-    def found(free: int) -> tuple[Count, int]:
-        """What Ward finds, and how many of the centres have enough images for a class."""
-        labels = k_means_beside(seen, fixed, free, seed, starts=6).labels
-        taken = labels >= 0
-        large = int((np.bincount(labels[taken], minlength=free) >= LEAST).sum())
-        return count_classes(counted[taken], levels, seed) if taken.sum() >= 2 * free else NOTHING, large
+    def centres_of(free: int) -> Ids:
+        return k_means_beside(seen, fixed, free, seed, starts=6).labels
 
-    few, many, best = 0, 1, (NOTHING, 0)
-    while (more := found(many))[0].number >= many:
+    def found(free: int) -> Count:
+        taken = centres_of(free) >= 0
+        return count_classes(counted[taken], levels, seed) if taken.sum() >= 2 * free else NOTHING
+
+    few, many, best = 0, 1, NOTHING
+    while (more := found(many)).number >= many:
         few, many, best = many, 2 * many, more
     while many - few > 1:
         middle = (few + many) // 2
         more = found(middle)
-        few, many, best = (middle, many, more) if more[0].number >= middle else (few, middle, best)
-    count, number = best
+        few, many, best = (middle, many, more) if more.number >= middle else (few, middle, best)
+    labels = centres_of(few)
+    number = int((np.bincount(labels[labels >= 0], minlength=few) >= LEAST).sum())
     if not number:
         return NOTHING
-    return replace(count, number=number, least=min(count.least, number), most=max(count.most, number))
+    return replace(best, number=number, least=min(best.least, number), most=max(best.most, number))
 
 
 @dataclass(frozen=True)
@@ -310,7 +311,8 @@ def _unseen_distances(
 def _with_all(many: float, few: float) -> float:
     """The distance where no part is left out, from those with one of many and one of few parts left out.
 
-    Unseen images lie the nearer the more images the means and the covariance are of: it falls with one over those.
+    The more images there are to learn from, the nearer unseen ones lie: as a line in 1 / (the share that is learned
+    from), which is carried on to the whole.
     """
     of_many, of_few = (parts / (parts - 1) for parts in FOLDS)
     return many - (few - many) * (of_many - 1) / (of_few - of_many)

@@ -67,7 +67,7 @@ def learn_calibration(
 
 
 def share_of_each(labels: Ids, most: int, seed: int) -> Ids:
-    """Positions of some ``most`` images, the same share of each class, though of every class a few."""
+    """Positions of about ``most`` images, or fewer: the same share of each class, and a few at least."""
     random = np.random.default_rng(seed)
     classes = random.permutation(np.unique(labels))[: max(2, most // 8)]
     parts = [random.permutation(np.flatnonzero(labels == label)) for label in classes]
