@@ -2,6 +2,7 @@
 
 python benchmarks/real_runs.py cifar100/80-20/frost/0-2 cifar100/80-10-10/frost/0 --data data --out runs --jobs 4
 python benchmarks/real_runs.py two-step-as-released --data data --out runs
+python benchmarks/real_runs.py cifar100/80-20/frost/0 --variant paper --data data --out runs
 python -m hoarfrost.paper keep runs/cifar100-80-20/*
 python -m hoarfrost.paper keep runs/tries/* --to results/sweeps --folder-names
 make results
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hoarfrost.paper.plan import Planned, carry_out, launch_here, sharing_gpu
-from hoarfrost.paper.tables import run_name
+from hoarfrost.paper.tables import named, run_name
 
 RELEASED = (
     "discover.mixed_batch=256",
@@ -53,8 +54,8 @@ TRIES: dict[str, Planned] = {
 }
 
 
-def planned(text: str) -> Iterator[Planned]:
-    """The runs that ``cifar100/80-20/frost/0-2`` or the name of a try stands for.
+def planned(text: str, variant: str = "code") -> Iterator[Planned]:
+    """The runs that ``cifar100/80-20/frost/0-2`` or the name of a try, which is of the code's variant, stands for.
 
     >>> [run.name for run in planned("cifar10/5-5/frost/1-2")]
     ['cifar10-5-5/frost-seed1', 'cifar10-5-5/frost-seed2']
@@ -69,7 +70,8 @@ def planned(text: str) -> Iterator[Planned]:
     except ValueError:
         sys.exit(f"'{text}' is neither of the form cifar100/80-20/frost/0-2 nor one of {', '.join(TRIES)}")
     for seed in numbers:
-        yield Planned(run_name(dataset, split, method, seed), dataset, split, seed, method)
+        name = run_name(dataset, split, method, seed, named(variant, ()))
+        yield Planned(name, dataset, split, seed, method, variant)
 
 
 def summary(plan: list[Planned], out: Path) -> str:
@@ -94,13 +96,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--variant", choices=["code", "paper"], default="code")
     given = sys.argv[1:]
     more = given[given.index("--") + 1 :] if "--" in given else []
     args = parser.parse_args(given[: given.index("--")] if "--" in given else given)
     args.out.mkdir(parents=True, exist_ok=True)
     if args.jobs < 1:
         parser.error(f"--jobs must be above 0, not {args.jobs}")
-    plan = list(dict.fromkeys(run for text in args.runs for run in planned(text)))
+    plan = list(dict.fromkeys(run for text in args.runs for run in planned(text, args.variant)))
 
     def said(run: Planned, what: str) -> None:
         print(f"{run.name}: {what}", flush=True)
