@@ -18,7 +18,11 @@ from hoarfrost.training.averaging import WeightAverage
 from hoarfrost.training.objective import Objective
 from hoarfrost.training.observers import Entry, Observer
 from hoarfrost.training.runtime import Runtime
+from hoarfrost.training.sgd import SGD, Optimizer
 from hoarfrost.training.step import Stepper
+
+SETTINGS = ("momentum", "weight_decay", "nesterov")
+"""of a schedule, which the optimiser gets as they are"""
 
 
 class Checkpoint(Protocol):
@@ -97,23 +101,15 @@ def train(
     return stepper.compiled
 
 
-def build_optimizer(
-    parameters: Iterable[torch.nn.Parameter], schedule: Schedule, device: torch.device
-) -> torch.optim.Optimizer:
+def build_optimizer(parameters: Iterable[torch.nn.Parameter], schedule: Schedule, device: torch.device) -> Optimizer:
     """SGD. On a GPU in one kernel, its learning rate in a tensor: a replayed step has the code of one epoch only."""
-    on_gpu = device.type == "cuda"
-    rate = schedule.learning_rate
-    return torch.optim.SGD(
-        parameters,
-        lr=torch.tensor(rate, device=device) if on_gpu else rate,
-        momentum=schedule.momentum,
-        weight_decay=schedule.weight_decay,
-        nesterov=schedule.nesterov,
-        fused=on_gpu or None,
-    )
+    rate, settings = schedule.learning_rate, {key: getattr(schedule, key) for key in SETTINGS}
+    if device.type == "cuda":
+        return torch.optim.SGD(parameters, lr=torch.tensor(rate, device=device), fused=True, **settings)
+    return SGD(parameters, lr=rate, **settings)
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
     """In place where it is a tensor."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
@@ -139,7 +135,7 @@ def _entry(objective: Objective, source: ImageSource, sums: list[float]) -> Entr
 
 def _state(
     objective: Objective,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     trained: dict[str, torch.nn.Parameter],
     average: WeightAverage | None,
 ) -> dict[str, Tensor]:
@@ -156,7 +152,7 @@ def _state(
 
 def _restore(
     objective: Objective,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     trained: dict[str, torch.nn.Parameter],
     average: WeightAverage | None,
     checkpoint: Checkpoint | None,

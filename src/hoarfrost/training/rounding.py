@@ -11,6 +11,7 @@ from torch import Tensor
 from hoarfrost.models.resnet import Conv
 from hoarfrost.training.compiling import compiled
 from hoarfrost.training.objective import Objective
+from hoarfrost.training.sgd import Optimizer
 
 
 class Rounded:
@@ -45,7 +46,7 @@ class Rounded:
         self.descend = compiled(descend)
 
     @torch.no_grad()
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
+    def step(self, optimizer: Optimizer) -> None:
         """A step of all weights, also of those that have no copy; the copies anew."""
         both = zip(self.weights, self.copies, strict=True)
         reached = [(weight, copy, copy.grad) for weight, copy in both if copy.grad is not None]
@@ -92,7 +93,7 @@ def descend(
     torch._foreach_copy_(copies, weights)
 
 
-def momenta_of(weights: list[Tensor], optimizer: torch.optim.Optimizer) -> list[Tensor]:
+def momenta_of(weights: list[Tensor], optimizer: Optimizer) -> list[Tensor]:
     """Where SGD keeps their momentum, from before its first step on; none where it has none."""
     if not optimizer.param_groups[0]["momentum"]:
         return []

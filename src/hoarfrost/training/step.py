@@ -17,6 +17,7 @@ from hoarfrost.training.compiling import compiled, compiling_quietly, gc_paused
 from hoarfrost.training.objective import Objective, Outcome, Replayed
 from hoarfrost.training.rounding import Rounded
 from hoarfrost.training.runtime import Runtime
+from hoarfrost.training.sgd import Optimizer
 
 OPTIONS = {"combo_kernels": True, "pattern_matcher": False}
 """of the compiler in stage one: one kernel for several little ones, by which it is some percent faster; no search for
@@ -48,7 +49,7 @@ class Stepper:
         self,
         objective: Objective,
         source: ImageSource,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         *,
         runtime: Runtime,
         steps: int,
