@@ -17,36 +17,53 @@ Ids = NDArray[np.int64]
 FEATURES = 24
 
 
-def naive_total(points: Floats, fixed: Floats, free: int) -> float:
-    """The least sum of squares over all ways to give each point to a fixed centre, or to one of the free groups."""
-    best = np.inf
-    to_fixed = ((points[:, None] - fixed) ** 2).sum(axis=2).min(axis=1)
-    for groups in itertools.product(range(-1, free), repeat=len(points)):
-        given = np.array(groups)
-        total = to_fixed[given < 0].sum()
-        for group in range(free):
-            own = points[given == group]
-            total += ((own - own.mean(axis=0)) ** 2).sum() if len(own) else 0
-        best = min(best, float(total))
-    return best
+def naive_group(points: Floats) -> float:
+    """The squared distance of each point from the mean of the others in its group; one alone has no others."""
+    if len(points) == 1:
+        return np.inf
+    others = (np.delete(points, at, axis=0).mean(axis=0) for at in range(len(points)))
+    return sum(float(((point - mean) ** 2).sum()) for point, mean in zip(points, others, strict=True))
+
+
+def naive_total(points: Floats, fixed: Floats, given: Ids) -> float:
+    """Of the groups that have a number, and of each other point from the nearest fixed centre."""
+    known = sum(min(float(((point - centre) ** 2).sum()) for centre in fixed) for point in points[given < 0])
+    return known + sum(naive_group(points[given == group]) for group in set(given.tolist()) - {-1})
 
 
 @pytest.mark.parametrize("free", [1, 2])
 def test_k_means_beside_fixed_centres_finds_the_best_of_all_ways(free: int) -> None:
-    for seed in range(3):
+    places = np.array([[0.0, 0], [6, 0], [0, 6]])[[0, 1, 1, 1, 1, *([2] * 4 if free == 2 else [0])]]
+    points, fixed = places + np.random.default_rng(0).normal(size=places.shape), np.array([[0.0, 0], [-2, 4]])
+    ways = itertools.product(range(-1, free), repeat=len(points))
+    least = min(naive_total(points, fixed, np.array(way)) for way in ways)
+    assert k_means_beside(points, fixed, free, seed=0).total == pytest.approx(least)
+
+
+@pytest.mark.parametrize("free", [1, 2, 5])
+def test_a_point_is_with_the_centre_it_is_nearest_to_without_itself(free: int) -> None:
+    for seed in range(5):
         random = np.random.default_rng(seed)
-        points, fixed = random.normal(size=(8, 2)) * 3, random.normal(size=(2, 2))
+        places = random.normal(size=(6, 3)) * 4
+        points, fixed = places[np.arange(40) % 6] + random.normal(size=(40, 3)), places[:2]
         found = k_means_beside(points, fixed, free, seed)
-        assert found.total == pytest.approx(naive_total(points, fixed, free))
-        centres = np.concatenate([fixed, found.centres])
-        nearest = ((points[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
-        assert np.array_equal(found.labels, np.where(nearest < 2, -1, nearest - 2))
+        assert found.total == pytest.approx(naive_total(points, fixed, found.labels))
+        for point, label in enumerate(found.labels):
+            to_fixed = ((points[point] - fixed) ** 2).sum(axis=1).min()
+            others = [(found.labels == k) & (np.arange(40) != point) for k in range(found.labels.max() + 1)]
+            to_free = [float(((points[point] - points[own].mean(axis=0)) ** 2).sum()) for own in others]
+            assert found.free[point] == pytest.approx(min(to_free))
+            assert label == (-1 if to_fixed <= min(to_free) else int(np.argmin(to_free)))
 
 
-def test_without_free_centres_all_go_to_fixed_ones() -> None:
+def test_one_image_is_no_class_and_without_free_centres_all_go_to_fixed_ones() -> None:
     points, fixed = np.array([[0.0], [3.0]]), np.array([[1.0]])
-    found = k_means_beside(points, fixed, 0, seed=0)
-    assert (found.total, found.labels.tolist(), found.centres.shape) == (5.0, [-1, -1], (0, 1))
+    for free in (0, 1, 2):
+        found = k_means_beside(points, fixed, free, seed=0)
+        assert (found.total, found.labels.tolist(), found.free.tolist()) == (5.0, [-1, -1], [np.inf, np.inf])
+    near = np.concatenate([np.zeros((6, 1)), np.full((1, 1), 90.0)])
+    found = k_means_beside(near, np.array([[1.0]]), 2, seed=0)
+    assert found.labels.tolist() == [0, 0, 0, 0, 0, 0, -1], "an image that is alone gets no centre of its own"
 
 
 def images(classes: range, size: int, seed: int) -> tuple[Floats, Ids]:
@@ -81,7 +98,7 @@ def test_old_and_new_are_told_apart_and_nothing_new_is_nothing() -> None:
     assert expected.error < 0.05
 
     odd = sort(known, np.concatenate([folder, np.full((1, FEATURES), 60.0)]), 3, seed=0)
-    assert odd.distance[-1] == 0 or odd.unsure(expected)[-1], "what is far from everything is unsure, or alone"
+    assert odd.unsure(expected)[-1], "what is far from everything is unsure"
 
 
 def test_a_few_strange_images_beside_a_new_class_are_no_class() -> None:
@@ -97,6 +114,19 @@ def test_a_few_strange_images_beside_a_new_class_are_no_class() -> None:
         assert count_beside(known, folder, folder, expected, levels, seed=0).number == number
     folder = np.concatenate([old, few])
     assert count_beside(known, folder, folder, expected, levels, seed=0) == NOTHING
+
+
+def test_parts_of_known_classes_are_no_new_ones() -> None:
+    """Their means were learned from few images, so that those in the folder lie beside them, all to the same side."""
+    for seed in range(3):
+        points, labels = images(range(9), 8, seed)
+        known = KnownClasses.of(points, labels, FEATURES, diagonal=False)
+        expected = expectations(points, labels, seed=0, diagonal=False, learned=False)
+        assert expected is not None
+        levels = learned_levels(points, labels, seed=0)
+        (old, _), (new, _) = images(range(9), 12, seed + 10), images(range(9, 11), 12, seed + 20)
+        folder = np.concatenate([old, new])
+        assert count_beside(known, folder, folder, expected, levels, seed=0).number == 2
 
 
 def test_unseen_images_of_known_classes_lie_as_far_off_as_expected() -> None:

@@ -25,10 +25,14 @@ Ids = NDArray[np.int64]
 
 RIDGE = 7 / 3
 """added to the variances that features are whitened by, as a part of their mean: both count as 7 to 3"""
-STARTS, TRIES, ROUNDS = 20, 8, 100
-"""of k-means: starts, of which the best is taken; images that are tried for each first centre; rounds at most"""
+STARTS, TRIES, NEIGHBOURS, ROUNDS = 20, 8, 5, 100
+"""of k-means: starts, of which the best is taken; images that are tried for each first centre, and how many nearest
+to each have it as their mean; rounds at most"""
 CERTAIN = 2.0
 """times what one free centre explains without anything new: then something is new"""
+ALIKE, APART = 0.9, 3.0
+"""the share of the images of a free centre that come nearest to one known class: then they are a part of it, unless the
+centre explains so many times what one does without anything new"""
 DRAWS, FOLDS = 8, (8, 4)
 """folders that are made of known classes to learn from; parts in which unseen images are looked at, many and few"""
 FARTHER = 3.0
@@ -103,46 +107,74 @@ class Beside:
     """Free centres that k-means found beside fixed ones."""
 
     total: float
-    """the sum of squared distances"""
+    """the sum of the squared distances from the nearest centre, fixed or free"""
     labels: Ids
     """(n,): the free centre of each point, -1 where a fixed one is nearer"""
-    centres: Floats
+    free: Floats
+    """(n,): the squared distance from the nearest free centre, infinite where there is none"""
 
 
 def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, starts: int = STARTS) -> Beside:
     """K-means of points ``(n, q)`` with ``free`` centres that move, beside ``fixed`` ones ``(K, q)`` that do not.
 
-    The best of several starts, each by greedy k-means++.
+    The distance of a point from its own free centre is that from the mean of the other points there, since the fixed
+    centres have not seen it either: with m points it is m / (m - 1) times as far. A centre with one point is gone, and
+    there are fewer. The best of several starts, each by greedy k-means++ from means of neighbours.
     """
-    random, rows, squares = np.random.default_rng(seed), np.arange(len(points)), np.square(points).sum(axis=1)
-    base = squared_distances(points, fixed, squares).min(axis=1)
-    best = Beside(float(base.sum()), np.full(len(points), -1), points[:0])
-    for start in range(starts if free else 0):
+    random, squares = np.random.default_rng(seed), np.square(points).sum(axis=1)
+    base, few = squared_distances(points, fixed, squares).min(axis=1), min(NEIGHBOURS, len(points))
+    best = Beside(float(base.sum()), np.full(len(points), -1), np.full(len(points), np.inf))
+    for _ in range(starts if free else 0):
         left, centres = base, list[Floats]()
         while len(centres) < free:
             whole = left.sum()
             chance = left / whole if whole > 0 else None
             tried = points[random.choice(len(points), TRIES, p=chance)]
+            near = np.argpartition(squared_distances(points, tried, squares), few - 1, axis=0)[:few]
+            tried = points[near].mean(axis=0)
             after = np.minimum(left[:, None], squared_distances(points, tried, squares))
             chosen = int(after.sum(axis=0).argmin())
             centres.append(tried[chosen])
             left = after[:, chosen]
-        moved, labels = np.array(centres), np.full(len(points), -2)
-        for _ in range(ROUNDS):
-            distances = squared_distances(points, moved, squares)
-            nearest = distances.argmin(axis=1)
-            own = distances[rows, nearest]
-            before, labels = labels, np.where(own < base, nearest, -1)
-            if (labels == before).all():
-                break
-            for cluster in range(free):
-                own_points = points[labels == cluster]
-                if len(own_points):
-                    moved[cluster] = own_points.sum(axis=0) / len(own_points)
+        labels, own = _settled(points, np.array(centres), base, squares)
         total = float(np.minimum(own, base).sum())
-        if start == 0 or total < best.total:
-            best = Beside(total, labels, moved)
+        if total < best.total:
+            best = Beside(total, labels, own)
     return best
+
+
+def _settled(points: Floats, centres: Floats, base: Floats, squares: Floats) -> tuple[Ids, Floats]:
+    """The free centre of each point, once none changes, and the squared distance; ``base`` is that from fixed ones."""
+    labels, sizes = np.full(len(points), -1), np.zeros(len(centres), dtype=np.int64)
+    for _ in range(ROUNDS):
+        distances = squared_distances(points, centres, squares)
+        taken = np.flatnonzero(labels >= 0)
+        distances[taken, labels[taken]] *= np.square(sizes / np.maximum(sizes - 1, 1))[labels[taken]]
+        own = distances.min(axis=1, initial=np.inf)
+        if not len(centres):
+            break
+        before, labels = labels, np.where(own < base, distances.argmin(axis=1), -1)
+        if (labels == before).all():
+            break
+        sizes = np.bincount(labels[labels >= 0], minlength=len(centres))
+        lasting = sizes > 1
+        labels = np.where((labels >= 0) & lasting[labels], lasting.cumsum()[labels] - 1, -1)
+        sizes = sizes[lasting]
+        sums = np.zeros((len(sizes), points.shape[1]))
+        np.add.at(sums, labels[labels >= 0], points[labels >= 0])
+        centres = sums / sizes[:, None]
+    return labels, own
+
+
+def _surely_known(points: Floats, fixed: Floats, seed: int) -> NDArray[np.bool_]:
+    """``(n,)``: of a known class even where many free centres take what they can."""
+    return k_means_beside(points, fixed, max(2, len(fixed) // 2), seed, starts=6).labels < 0
+
+
+def _known_size(of_known: Ids) -> float:
+    """Images of a known class in a folder, as one of these images ``(n,)`` of known classes finds it."""
+    counts = np.bincount(of_known)
+    return max(float(np.square(counts).sum() / max(counts.sum(), 1)), 2.0)
 
 
 def first_gain(points: Floats, fixed: Floats, seed: int) -> float:
@@ -150,9 +182,7 @@ def first_gain(points: Floats, fixed: Floats, seed: int) -> float:
 
     It is Hartigan's number for one cluster more, divided by the number of images in a known class.
     """
-    sure = k_means_beside(points, fixed, max(2, len(fixed) // 2), seed, starts=6).labels < 0  # the others took the rest
-    counts = np.bincount(squared_distances(points, fixed)[sure].argmin(axis=1), minlength=len(fixed))
-    size = max(float(np.square(counts).sum()) / max(counts.sum(), 1), 2.0)
+    size = _known_size(squared_distances(points, fixed).argmin(axis=1)[_surely_known(points, fixed, seed)])
     none, one = (k_means_beside(points, fixed, free, seed, starts=6).total for free in (0, 1))
     return float((none - one) * max(len(points) - len(fixed), 1) / max(none, 1e-12) / size)
 
@@ -203,23 +233,40 @@ def count_beside(
     if not anything_new(known, points, expected, seed):
         return NOTHING
     seen, fixed = known.view(points)
+    to_known, sure = squared_distances(seen, fixed), _surely_known(seen, fixed, seed)
+    base, of_known = to_known.min(axis=1), to_known.argmin(axis=1)
+    usual = expected.gain * _known_size(of_known[sure]) * (base[sure].mean() if sure.any() else 0.0)
 
-    def centres_of(free: int) -> Ids:
-        return k_means_beside(seen, fixed, free, seed, starts=6).labels
+    def classes_of(free: int) -> Ids:
+        """The free centre of each image, -1 where it has too few images, or such as are a part of a known class."""
+        beside = k_means_beside(seen, fixed, free, seed, starts=6)
+        labels, new = beside.labels, np.flatnonzero(beside.labels >= 0)
+        nearest = np.zeros((free, len(fixed)))
+        np.add.at(nearest, (labels[new], of_known[new]), 1)
+        sizes, gains = nearest.sum(axis=1), np.bincount(labels[new], (base - beside.free)[new], minlength=free)
+        a_part = (nearest.max(axis=1) >= ALIKE * sizes) & (gains < APART * usual)
+        return np.where((labels >= 0) & ((sizes >= LEAST) & ~a_part)[labels], labels, -1)
 
-    def found(free: int) -> Count:
-        taken = centres_of(free) >= 0
-        return count_classes(counted[taken], levels, seed) if taken.sum() >= 2 * free else NOTHING
+    few, many, best, number = 0, 1, NOTHING, 0
 
-    few, many, best = 0, 1, NOTHING
-    while (more := found(many)).number >= many:
-        few, many, best = many, 2 * many, more
+    def enough(free: int) -> bool:
+        """Whether Ward finds as many clusters, or more, in what is left of the free centres."""
+        nonlocal best, number
+        labels = classes_of(free)
+        taken = labels >= 0
+        classes = len(np.unique(labels[taken]))
+        if classes < number or taken.sum() < 2 * free:
+            return False
+        more = count_classes(counted[taken], levels, seed)
+        if more.number >= classes:
+            best, number = more, classes
+        return more.number >= classes
+
+    while enough(many):
+        few, many = many, 2 * many
     while many - few > 1:
         middle = (few + many) // 2
-        more = found(middle)
-        few, many, best = (middle, many, more) if more.number >= middle else (few, middle, best)
-    labels = centres_of(few)
-    number = int((np.bincount(labels[labels >= 0], minlength=few) >= LEAST).sum())
+        few, many = (middle, many) if enough(middle) else (few, middle)
     if not number:
         return NOTHING
     return replace(best, number=number, least=min(best.least, number), most=max(best.most, number))
@@ -251,10 +298,9 @@ def sort(known: KnownClasses, points: Rows, new: int, seed: int) -> Sorted:
     seen, fixed = known.view(points, new)
     found = k_means_beside(seen, fixed, new, seed)
     to_known = squared_distances(seen, fixed)
-    old, free = to_known.min(axis=1), squared_distances(seen, found.centres).min(axis=1, initial=np.inf)
+    old, free = to_known.min(axis=1), np.minimum(found.free, UNKNOWN)
     labels = np.where(found.labels < 0, to_known.argmin(axis=1), -1)
-    gap = (old - free) / np.maximum(old + free, 1e-12) if new else np.full(len(points), -1.0)
-    return Sorted(labels, gap, np.minimum(old, free))
+    return Sorted(labels, (old - free) / np.maximum(old + free, 1e-12), np.minimum(old, free))
 
 
 def expectations(points: Floats, labels: Ids, seed: int, *, diagonal: bool, learned: bool) -> Expected | None:
