@@ -223,8 +223,8 @@ def count_beside(
 ) -> Count:
     """The number of new classes in a mixed folder, 0 where nothing is new; ``counted`` are the points for Ward.
 
-    It is the largest number of free centres for which Ward finds as many clusters, or more, in the images they take;
-    of those, centres with fewer images than a class must have do not count.
+    It is the largest number of free centres for which Ward finds as many clusters, or more, in the images they take.
+    Centres with fewer images than a class must have, and those of a part of a known class, do not count.
     """
     if len(points) > MOST:
         sample = np.sort(np.random.default_rng(seed).permutation(len(points))[:MOST])
@@ -247,14 +247,18 @@ def count_beside(
         a_part = (nearest.max(axis=1) >= ALIKE * sizes) & (gains < APART * usual)
         return np.where((labels >= 0) & ((sizes >= LEAST) & ~a_part)[labels], labels, -1)
 
+    def smallest_of(free: int) -> int:
+        """Images of the smallest new class, where they are sorted into so many."""
+        labels = k_means_beside(seen, fixed, free, seed).labels
+        return int(np.bincount(labels[labels >= 0], minlength=free).min())
+
     few, many, best, number = 0, 1, NOTHING, 0
 
     def enough(free: int) -> bool:
         """Whether Ward finds as many clusters, or more, in what is left of the free centres."""
         nonlocal best, number
         labels = classes_of(free)
-        taken = labels >= 0
-        classes = len(np.unique(labels[taken]))
+        taken, classes = labels >= 0, len(np.unique(labels[labels >= 0]))
         if classes < number or taken.sum() < 2 * free:
             return False
         more = count_classes(counted[taken], levels, seed)
@@ -267,6 +271,8 @@ def count_beside(
     while many - few > 1:
         middle = (few + many) // 2
         few, many = (middle, many) if enough(middle) else (few, middle)
+    while number and smallest_of(number) < LEAST:
+        number -= 1
     if not number:
         return NOTHING
     return replace(best, number=number, least=min(best.least, number), most=max(best.most, number))
