@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,18 +18,18 @@ Ids = NDArray[np.int64]
 FEATURES = 24
 
 
-def naive_group(points: Floats) -> float:
-    """The squared distance of each point from the mean of the others in its group; one alone has no others."""
-    if len(points) == 1:
-        return np.inf
-    others = (np.delete(points, at, axis=0).mean(axis=0) for at in range(len(points)))
-    return sum(float(((point - mean) ** 2).sum()) for point, mean in zip(points, others, strict=True))
-
-
-def naive_total(points: Floats, fixed: Floats, given: Ids) -> float:
-    """Of the groups that have a number, and of each other point from the nearest fixed centre."""
-    known = sum(min(float(((point - centre) ** 2).sum()) for centre in fixed) for point in points[given < 0])
-    return known + sum(naive_group(points[given == group]) for group in set(given.tolist()) - {-1})
+def naive_total(points: Floats, fixed: Floats, given: Sequence[int]) -> float:
+    """The squared distance of each point from the nearest fixed centre where it is given -1, and from the mean of the
+    others in its group where it has one; one alone has no others."""
+    known = [point for point, group in zip(points, given, strict=True) if group < 0]
+    total = sum(min(((point - centre) ** 2).sum() for centre in fixed) for point in known)
+    for group in set(given) - {-1}:
+        own = [at for at, other in enumerate(given) if other == group]
+        if len(own) == 1:
+            return np.inf
+        whole = sum(points[at] for at in own)
+        total += sum(((points[at] - (whole - points[at]) / (len(own) - 1)) ** 2).sum() for at in own)
+    return float(total)
 
 
 @pytest.mark.parametrize("free", [1, 2])
@@ -36,7 +37,7 @@ def test_k_means_beside_fixed_centres_finds_the_best_of_all_ways(free: int) -> N
     places = np.array([[0.0, 0], [6, 0], [0, 6]])[[0, 1, 1, 1, 1, *([2] * 4 if free == 2 else [0])]]
     points, fixed = places + np.random.default_rng(0).normal(size=places.shape), np.array([[0.0, 0], [-2, 4]])
     ways = itertools.product(range(-1, free), repeat=len(points))
-    least = min(naive_total(points, fixed, np.array(way)) for way in ways)
+    least = min(naive_total(points, fixed, way) for way in ways)
     assert k_means_beside(points, fixed, free, seed=0).total == pytest.approx(least)
 
 
@@ -47,7 +48,7 @@ def test_a_point_is_with_the_centre_it_is_nearest_to_without_itself(free: int) -
         places = random.normal(size=(6, 3)) * 4
         points, fixed = places[np.arange(40) % 6] + random.normal(size=(40, 3)), places[:2]
         found = k_means_beside(points, fixed, free, seed)
-        assert found.total == pytest.approx(naive_total(points, fixed, found.labels))
+        assert found.total == pytest.approx(naive_total(points, fixed, found.labels.tolist()))
         for point, label in enumerate(found.labels):
             to_fixed = ((points[point] - fixed) ** 2).sum(axis=1).min()
             others = [(found.labels == k) & (np.arange(40) != point) for k in range(found.labels.max() + 1)]
@@ -114,6 +115,20 @@ def test_a_few_strange_images_beside_a_new_class_are_no_class() -> None:
         assert count_beside(known, folder, folder, expected, levels, seed=0).number == number
     folder = np.concatenate([old, few])
     assert count_beside(known, folder, folder, expected, levels, seed=0) == NOTHING
+
+
+@pytest.mark.parametrize(("classes", "size"), [(3, 6), (5, 4), (9, 20)])
+def test_folders_of_few_known_images_have_nothing_new(classes: int, size: int) -> None:
+    """In small folders a free centre may explain nothing at all, which says little of a folder to come."""
+    points, labels = images(range(classes), size, seed=0)
+    known = KnownClasses.of(points, labels, FEATURES, diagonal=False)
+    expected = expectations(points, labels, seed=0, diagonal=False, learned=False)
+    assert expected is not None
+    old = [images(range(classes), folder, seed)[0] for folder in (1, 2, 5, 10) for seed in range(1, 7)]
+    levels = learned_levels(points, labels, seed=0)
+    assert [count_beside(known, folder, folder, expected, levels, seed=0).number for folder in old] == [0] * len(old)
+    new = images(range(classes, classes + 1), 6, seed=7)[0]
+    assert all(anything_new(known, np.concatenate([folder, new]), expected, seed=0) for folder in old)
 
 
 def test_parts_of_known_classes_are_no_new_ones() -> None:

@@ -28,8 +28,9 @@ RIDGE = 7 / 3
 STARTS, TRIES, NEIGHBOURS, ROUNDS = 20, 8, 5, 100
 """of k-means: starts, of which the best is taken; images that are tried for each first centre, and how many nearest
 to each have it as their mean; rounds at most"""
-CERTAIN = 2.0
-"""times what one free centre explains without anything new: then something is new"""
+CERTAIN, USUAL = 2.0, 0.5
+"""times what one free centre explains without anything new: then something is new; and the least that it is taken to
+explain there, as a part of what a known class has: of small classes it may be nothing"""
 ALIKE, APART = 0.9, 3.0
 """the share of the images of a free centre that come nearest to one known class: then they are a part of it, unless the
 centre explains so many times what one does without anything new"""
@@ -333,7 +334,7 @@ def expectations(points: Floats, labels: Ids, seed: int, *, diagonal: bool, lear
     gap, wrong = np.concatenate([gap for gap, _ in made]), np.concatenate([wrong for _, wrong in made])
     margin = float(np.quantile(np.abs(gap), UNSURE)) if wrong.mean() > TOLERATED else 0.0
     return Expected(
-        gain=float(np.mean(found)),
+        gain=max(float(np.mean(found)), USUAL),
         distance=_with_all(float(many.mean()), float(few.mean())),
         deviation=UNKNOWN if learned else max(float(many.std()), 1e-12),
         images=len(labels),
