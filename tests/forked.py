@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 PRELOADED = [
-    *("torch._dynamo", "lightning_fabric", "sklearn.datasets", "scipy.optimize", "matplotlib.backends.backend_svg"),
+    *("lightning_fabric", "sklearn.datasets", "scipy.optimize", "matplotlib.backends.backend_svg"),
     *("hoarfrost.cli", "hoarfrost.experiment", "hoarfrost.report.gather", "hoarfrost.paper.tables"),
     *("hoarfrost.training.learner", "hoarfrost.training.processes"),
 ]
