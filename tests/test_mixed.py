@@ -53,7 +53,7 @@ def test_a_point_is_with_the_centre_it_is_nearest_to_without_itself(free: int) -
             to_fixed = ((points[point] - fixed) ** 2).sum(axis=1).min()
             others = [(found.labels == k) & (np.arange(40) != point) for k in range(found.labels.max() + 1)]
             to_free = [float(((points[point] - points[own].mean(axis=0)) ** 2).sum()) for own in others]
-            assert found.free[point] == pytest.approx(min(to_free))
+            assert found.nearest()[point] == pytest.approx(min(to_free))
             assert label == (-1 if to_fixed <= min(to_free) else int(np.argmin(to_free)))
 
 
@@ -61,7 +61,7 @@ def test_one_image_is_no_class_and_without_free_centres_all_go_to_fixed_ones() -
     points, fixed = np.array([[0.0], [3.0]]), np.array([[1.0]])
     for free in (0, 1, 2):
         found = k_means_beside(points, fixed, free, seed=0)
-        assert (found.total, found.labels.tolist(), found.free.tolist()) == (5.0, [-1, -1], [np.inf, np.inf])
+        assert (found.total, found.labels.tolist(), found.nearest().tolist()) == (5.0, [-1, -1], [np.inf, np.inf])
     near = np.concatenate([np.zeros((6, 1)), np.full((1, 1), 90.0)])
     found = k_means_beside(near, np.array([[1.0]]), 2, seed=0)
     assert found.labels.tolist() == [0, 0, 0, 0, 0, 0, -1], "an image that is alone gets no centre of its own"
@@ -142,6 +142,23 @@ def test_parts_of_known_classes_are_no_new_ones() -> None:
         (old, _), (new, _) = images(range(9), 12, seed + 10), images(range(9, 11), 12, seed + 20)
         folder = np.concatenate([old, new])
         assert count_beside(known, folder, folder, expected, levels, seed=0).number == 2
+
+
+@pytest.mark.parametrize(("far", "strange"), [(5, 3), (8, 2), (12, 1), (20, 1), (20, 3)])
+def test_new_classes_are_found_beside_images_that_are_stranger(far: float, strange: int) -> None:
+    points, labels = images(range(9), 20, seed=0)
+    known = KnownClasses.of(points, labels, FEATURES, diagonal=False)
+    expected = expectations(points, labels, seed=0, diagonal=False, learned=False)
+    assert expected is not None
+    levels = learned_levels(points, labels, seed=0)
+    (old, _), (new, _) = images(range(9), 12, seed=1), images(range(9, 12), 20, seed=2)
+    odd = far + np.random.default_rng(3).normal(size=(strange, FEATURES))
+    folder = np.concatenate([old, new, odd])
+    assert count_beside(known, folder, folder, expected, levels, seed=0).number == 3
+    found = sort(known, folder, 3, seed=0)
+    assert found.unsure(expected)[-strange:].all()
+    assert ((found.gap > 0) == (found.labels < 0)).all()
+    assert (found.labels[len(old) : len(old) + len(new)] < 0).mean() > 0.95
 
 
 def test_unseen_images_of_known_classes_lie_as_far_off_as_expected() -> None:

@@ -25,9 +25,14 @@ Ids = NDArray[np.int64]
 
 RIDGE = 7 / 3
 """added to the variances that features are whitened by, as a part of their mean: both count as 7 to 3"""
-STARTS, TRIES, NEIGHBOURS, ROUNDS = 20, 8, 5, 100
+STARTS, TRIES, NEIGHBOURS, AT_ONCE, ROUNDS = 20, 8, 5, 10, 100
 """of k-means: starts, of which the best is taken; images that are tried for each first centre, and how many nearest
-to each have it as their mean; rounds at most"""
+to each have it as their mean; rounds in which all points may change, and rounds at most"""
+FAREST = 36.0
+"""times the median squared distance from the fixed centres: what lies farther counts as that far, so that one image
+does not decide alone"""
+STRANGE = 3
+"""centres more than classes, which may go to a few strange images"""
 CERTAIN, USUAL = 2.0, 0.5
 """times what one free centre explains without anything new: then something is new; and the least that it is taken to
 explain there, as a part of what a known class has: of small classes it may be nothing"""
@@ -108,11 +113,22 @@ class Beside:
     """Free centres that k-means found beside fixed ones."""
 
     total: float
-    """the sum of the squared distances from the nearest centre, fixed or free"""
+    """the sum of the squared distances from the nearest centre, fixed or free, each up to a limit"""
     labels: Ids
     """(n,): the free centre of each point, -1 where a fixed one is nearer"""
-    free: Floats
-    """(n,): the squared distance from the nearest free centre, infinite where there is none"""
+    distances: Floats
+    """(n, k): squared, from each of the free centres that are left"""
+
+    @property
+    def sizes(self) -> Ids:
+        """(k,): the points of each free centre."""
+        return np.bincount(self.labels[self.labels >= 0], minlength=self.distances.shape[1])
+
+    def nearest(self, centres: NDArray[np.bool_] | None = None) -> Floats:
+        """(n,): the squared distance from the nearest free centre, or of those ``(k,)``; infinite without any."""
+        chosen = self.distances if centres is None else self.distances[:, centres]
+        found: Floats = chosen.min(axis=1, initial=np.inf)
+        return found
 
 
 def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, starts: int = STARTS) -> Beside:
@@ -123,8 +139,8 @@ def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, start
     there are fewer. The best of several starts, each by greedy k-means++ from means of neighbours.
     """
     random, squares = np.random.default_rng(seed), np.square(points).sum(axis=1)
-    base, few = squared_distances(points, fixed, squares).min(axis=1), min(NEIGHBOURS, len(points))
-    best = Beside(float(base.sum()), np.full(len(points), -1), np.full(len(points), np.inf))
+    base, few = _up_to_limit(squared_distances(points, fixed, squares).min(axis=1)), min(NEIGHBOURS, len(points))
+    best = Beside(float(base.sum()), np.full(len(points), -1), np.zeros((len(points), 0)))
     for _ in range(starts if free else 0):
         left, centres = base, list[Floats]()
         while len(centres) < free:
@@ -137,34 +153,45 @@ def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, start
             chosen = int(after.sum(axis=0).argmin())
             centres.append(tried[chosen])
             left = after[:, chosen]
-        labels, own = _settled(points, np.array(centres), base, squares)
-        total = float(np.minimum(own, base).sum())
+        labels, distances = _settled(points, np.array(centres), base, squares)
+        total = float(np.minimum(distances.min(axis=1, initial=np.inf), base).sum())
         if total < best.total:
-            best = Beside(total, labels, own)
+            best = Beside(total, labels, distances)
     return best
 
 
+def _up_to_limit(distances: Floats) -> Floats:
+    """Squared distances, none above the limit."""
+    return np.minimum(distances, FAREST * np.median(distances) or np.inf)
+
+
 def _settled(points: Floats, centres: Floats, base: Floats, squares: Floats) -> tuple[Ids, Floats]:
-    """The free centre of each point, once none changes, and the squared distance; ``base`` is that from fixed ones."""
-    labels, sizes = np.full(len(points), -1), np.zeros(len(centres), dtype=np.int64)
-    for _ in range(ROUNDS):
+    """The free centre of each point, once none changes, and the squared distances from all that are left.
+
+    ``base`` are the squared distances from the fixed centres. Points that change at once can go to and fro for ever:
+    after some rounds every second one may change, in turns.
+    """
+    labels, sizes, turn = np.full(len(points), -1), np.zeros(len(centres), dtype=np.int64), 0
+    while True:
         distances = squared_distances(points, centres, squares)
         taken = np.flatnonzero(labels >= 0)
         distances[taken, labels[taken]] *= np.square(sizes / np.maximum(sizes - 1, 1))[labels[taken]]
-        own = distances.min(axis=1, initial=np.inf)
         if not len(centres):
-            break
-        before, labels = labels, np.where(own < base, distances.argmin(axis=1), -1)
-        if (labels == before).all():
-            break
+            return labels, distances
+        wanted = np.where(distances.min(axis=1) < base, distances.argmin(axis=1), -1)
+        changes = wanted != labels
+        if turn == ROUNDS or not changes.any():
+            return wanted, distances
+        if turn >= AT_ONCE:
+            changes[turn % 2 :: 2] = False
+        labels = np.where(changes, wanted, labels)
         sizes = np.bincount(labels[labels >= 0], minlength=len(centres))
         lasting = sizes > 1
         labels = np.where((labels >= 0) & lasting[labels], lasting.cumsum()[labels] - 1, -1)
         sizes = sizes[lasting]
         sums = np.zeros((len(sizes), points.shape[1]))
         np.add.at(sums, labels[labels >= 0], points[labels >= 0])
-        centres = sums / sizes[:, None]
-    return labels, own
+        centres, turn = sums / sizes[:, None], turn + 1
 
 
 def _surely_known(points: Floats, fixed: Floats, seed: int) -> NDArray[np.bool_]:
@@ -235,23 +262,20 @@ def count_beside(
         return NOTHING
     seen, fixed = known.view(points)
     to_known, sure = squared_distances(seen, fixed), _surely_known(seen, fixed, seed)
-    base, of_known = to_known.min(axis=1), to_known.argmin(axis=1)
+    base, of_known = _up_to_limit(to_known.min(axis=1)), to_known.argmin(axis=1)
     usual = expected.gain * _known_size(of_known[sure]) * (base[sure].mean() if sure.any() else 0.0)
 
     def classes_of(free: int) -> Ids:
         """The free centre of each image, -1 where it has too few images, or such as are a part of a known class."""
         beside = k_means_beside(seen, fixed, free, seed, starts=6)
-        labels, new = beside.labels, np.flatnonzero(beside.labels >= 0)
-        nearest = np.zeros((free, len(fixed)))
+        labels, sizes, new = beside.labels, beside.sizes, np.flatnonzero(beside.labels >= 0)
+        if not len(sizes):
+            return labels
+        nearest = np.zeros((len(sizes), len(fixed)))
         np.add.at(nearest, (labels[new], of_known[new]), 1)
-        sizes, gains = nearest.sum(axis=1), np.bincount(labels[new], (base - beside.free)[new], minlength=free)
+        gains = np.bincount(labels[new], (base - beside.nearest())[new], minlength=len(sizes))
         a_part = (nearest.max(axis=1) >= ALIKE * sizes) & (gains < APART * usual)
         return np.where((labels >= 0) & ((sizes >= LEAST) & ~a_part)[labels], labels, -1)
-
-    def smallest_of(free: int) -> int:
-        """Images of the smallest new class, where they are sorted into so many."""
-        labels = k_means_beside(seen, fixed, free, seed).labels
-        return int(np.bincount(labels[labels >= 0], minlength=free).min())
 
     few, many, best, number = 0, 1, NOTHING, 0
 
@@ -260,23 +284,37 @@ def count_beside(
         nonlocal best, number
         labels = classes_of(free)
         taken, classes = labels >= 0, len(np.unique(labels[labels >= 0]))
-        if classes < number or taken.sum() < 2 * free:
+        if classes < max(number, 1):
             return False
         more = count_classes(counted[taken], levels, seed)
         if more.number >= classes:
             best, number = more, classes
         return more.number >= classes
 
-    while enough(many):
+    while many <= 2 * number + 1 + STRANGE:
+        if not enough(many) and number:
+            break
         few, many = many, 2 * many
     while many - few > 1:
         middle = (few + many) // 2
         few, many = (middle, many) if enough(middle) else (few, middle)
-    while number and smallest_of(number) < LEAST:
+    while number and _with_classes(seen, fixed, number, seed) is None:
         number -= 1
     if not number:
         return NOTHING
     return replace(best, number=number, least=min(best.least, number), most=max(best.most, number))
+
+
+def _with_classes(points: Floats, fixed: Floats, new: int, seed: int) -> Beside | None:
+    """K-means with as few free centres as so many ``new`` classes need, when some go to strange images.
+
+    None where they are not found: each has at least as many images as a class must have.
+    """
+    for free in range(new, new + STRANGE + 1):
+        found = k_means_beside(points, fixed, free, seed)
+        if (found.sizes >= LEAST).sum() >= new:
+            return found
+    return None
 
 
 @dataclass(frozen=True)
@@ -290,10 +328,12 @@ class Sorted:
     distances as a part of the sum"""
     distance: Floats
     """(n,): squared, from the nearest class"""
+    strange: NDArray[np.bool_]
+    """(n,): whether it is one of a few that are like each other and like no class"""
 
     def unsure(self, expected: Expected) -> NDArray[np.bool_]:
-        """``(n,)``: whether old and new are nearly as near, or both far."""
-        unsure: NDArray[np.bool_] = np.abs(self.gap) < expected.margin
+        """``(n,)``: whether old and new are nearly as near, or both far, or it is strange."""
+        unsure: NDArray[np.bool_] = (np.abs(self.gap) < expected.margin) | self.strange
         for group in (self.labels < 0, self.labels >= 0):
             if group.any():
                 unsure |= group & (self.distance > FAR * np.median(self.distance[group]))
@@ -303,11 +343,17 @@ class Sorted:
 def sort(known: KnownClasses, points: Rows, new: int, seed: int) -> Sorted:
     """Each of the points ``(n, D)`` goes to a known class or to one of so many ``new`` ones."""
     seen, fixed = known.view(points, new)
-    found = k_means_beside(seen, fixed, new, seed)
+    found = _with_classes(seen, fixed, new, seed)
+    if found is None:  # there are so few images, or whoever gave the number knows better
+        found = k_means_beside(seen, fixed, new, seed)
+        classes = np.ones(len(found.sizes), dtype=bool)
+    else:
+        classes = found.sizes >= LEAST
     to_known = squared_distances(seen, fixed)
-    old, free = to_known.min(axis=1), np.minimum(found.free, UNKNOWN)
-    labels = np.where(found.labels < 0, to_known.argmin(axis=1), -1)
-    return Sorted(labels, (old - free) / np.maximum(old + free, 1e-12), np.minimum(old, free))
+    old, free = to_known.min(axis=1), np.minimum(found.nearest(classes), UNKNOWN)
+    strange = (found.labels >= 0) & ~np.append(classes, True)[found.labels]
+    labels = np.where(free < old, -1, to_known.argmin(axis=1))
+    return Sorted(labels, (old - free) / np.maximum(old + free, 1e-12), np.minimum(old, free), strange)
 
 
 def expectations(points: Floats, labels: Ids, seed: int, *, diagonal: bool, learned: bool) -> Expected | None:
