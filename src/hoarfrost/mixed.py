@@ -194,9 +194,9 @@ def _settled(points: Floats, centres: Floats, base: Floats, squares: Floats) -> 
         centres, turn = sums / sizes[:, None], turn + 1
 
 
-def _surely_known(points: Floats, fixed: Floats, seed: int) -> NDArray[np.bool_]:
-    """``(n,)``: of a known class even where many free centres take what they can."""
-    return k_means_beside(points, fixed, max(2, len(fixed) // 2), seed, starts=6).labels < 0
+def _surely_known(points: Floats, fixed: Floats, seed: int, least: int = 2) -> NDArray[np.bool_]:
+    """``(n,)``: of a known class even where many free centres, and at ``least`` so many, take what they can."""
+    return k_means_beside(points, fixed, max(least, len(fixed) // 2), seed, starts=6).labels < 0
 
 
 def _known_size(of_known: Ids) -> float:
@@ -261,7 +261,7 @@ def count_beside(
     if not anything_new(known, points, expected, seed):
         return NOTHING
     seen, fixed = known.view(points)
-    to_known, sure = squared_distances(seen, fixed), _surely_known(seen, fixed, seed)
+    to_known, sure = squared_distances(seen, fixed), _surely_known(seen, fixed, seed, least=8)
     base, of_known = _up_to_limit(to_known.min(axis=1)), to_known.argmin(axis=1)
     usual = expected.gain * _known_size(of_known[sure]) * (base[sure].mean() if sure.any() else 0.0)
 
