@@ -10,8 +10,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hoarfrost.mixed import NOTHING, KnownClasses, anything_new, count_beside, expectations, k_means_beside, sort
-from hoarfrost.number import LEAST, learned_levels
+from hoarfrost.mixed import (
+    NOTHING,
+    Expected,
+    KnownClasses,
+    anything_new,
+    count_beside,
+    expectations,
+    k_means_beside,
+    sort,
+)
+from hoarfrost.number import LEAST, Levels, learned_levels
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -74,6 +83,15 @@ def images(classes: range, size: int, seed: int) -> tuple[Floats, Ids]:
     return places[labels] + np.random.default_rng(seed).normal(size=(len(labels), FEATURES)), labels
 
 
+def learned_of(classes: range, size: int, seed: int) -> tuple[KnownClasses, Expected, Levels]:
+    """What is known of these classes, and what is to be expected of folders to come."""
+    points, labels = images(classes, size, seed)
+    expected = expectations(points, labels, seed=0, diagonal=False, learned=False)
+    assert expected is not None
+    known = KnownClasses.of(points, labels, FEATURES, diagonal=False)
+    return known, expected, learned_levels(points, labels, seed=0)
+
+
 def test_old_and_new_are_told_apart_and_nothing_new_is_nothing() -> None:
     points, labels = images(range(9), 20, seed=0)
     known = KnownClasses.of(points, labels, FEATURES, diagonal=False)
@@ -103,11 +121,7 @@ def test_old_and_new_are_told_apart_and_nothing_new_is_nothing() -> None:
 
 
 def test_a_few_strange_images_beside_a_new_class_are_no_class() -> None:
-    points, labels = images(range(9), 20, seed=0)
-    known = KnownClasses.of(points, labels, FEATURES, diagonal=False)
-    expected = expectations(points, labels, seed=0, diagonal=False, learned=False)
-    assert expected is not None
-    levels = learned_levels(points, labels, seed=0)
+    known, expected, levels = learned_of(range(9), 20, seed=0)
     (old, _), (new, _) = images(range(9), 12, seed=1), images(range(9, 10), 20, seed=2)
     few, enough = (images(range(10, 11), size, seed=3)[0] for size in (LEAST - 1, LEAST + 2))
     for strange, number in ((few, 1), (enough, 2)):
@@ -134,11 +148,7 @@ def test_folders_of_few_known_images_have_nothing_new(classes: int, size: int) -
 def test_parts_of_known_classes_are_no_new_ones() -> None:
     """Their means were learned from few images, so that those in the folder lie beside them, all to the same side."""
     for seed in range(3):
-        points, labels = images(range(9), 8, seed)
-        known = KnownClasses.of(points, labels, FEATURES, diagonal=False)
-        expected = expectations(points, labels, seed=0, diagonal=False, learned=False)
-        assert expected is not None
-        levels = learned_levels(points, labels, seed=0)
+        known, expected, levels = learned_of(range(9), 8, seed)
         (old, _), (new, _) = images(range(9), 12, seed + 10), images(range(9, 11), 12, seed + 20)
         folder = np.concatenate([old, new])
         assert count_beside(known, folder, folder, expected, levels, seed=0).number == 2
@@ -146,11 +156,7 @@ def test_parts_of_known_classes_are_no_new_ones() -> None:
 
 @pytest.mark.parametrize(("far", "strange"), [(5, 3), (8, 2), (12, 1), (20, 1), (20, 3)])
 def test_new_classes_are_found_beside_images_that_are_stranger(far: float, strange: int) -> None:
-    points, labels = images(range(9), 20, seed=0)
-    known = KnownClasses.of(points, labels, FEATURES, diagonal=False)
-    expected = expectations(points, labels, seed=0, diagonal=False, learned=False)
-    assert expected is not None
-    levels = learned_levels(points, labels, seed=0)
+    known, expected, levels = learned_of(range(9), 20, seed=0)
     (old, _), (new, _) = images(range(9), 12, seed=1), images(range(9, 12), 20, seed=2)
     odd = far + np.random.default_rng(3).normal(size=(strange, FEATURES))
     folder = np.concatenate([old, new, odd])

@@ -135,8 +135,8 @@ def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, start
     """K-means of points ``(n, q)`` with ``free`` centres that move, beside ``fixed`` ones ``(K, q)`` that do not.
 
     The distance of a point from its own free centre is that from the mean of the other points there, since the fixed
-    centres have not seen it either: with m points it is m / (m - 1) times as far. A centre with one point is gone, and
-    there are fewer. The best of several starts, each by greedy k-means++ from means of neighbours.
+    centres have not seen it either: with m points it is m / (m - 1) times as far. A centre that is left with one point
+    is taken away. The best of several starts, each by greedy k-means++ from means of neighbours.
     """
     random, squares = np.random.default_rng(seed), np.square(points).sum(axis=1)
     base, few = _up_to_limit(squared_distances(points, fixed, squares).min(axis=1)), min(NEIGHBOURS, len(points))
@@ -261,6 +261,7 @@ def count_beside(
     if not anything_new(known, points, expected, seed):
         return NOTHING
     seen, fixed = known.view(points)
+    # Few free centres beside few known classes would leave many new images among the known ones.
     to_known, sure = squared_distances(seen, fixed), _surely_known(seen, fixed, seed, least=8)
     base, of_known = _up_to_limit(to_known.min(axis=1)), to_known.argmin(axis=1)
     usual = expected.gain * _known_size(of_known[sure]) * (base[sure].mean() if sure.any() else 0.0)

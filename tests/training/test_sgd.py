@@ -23,7 +23,7 @@ def test_every_step_is_that_of_pytorch(momentum: float, decay: float, nesterov: 
     for step in range(5):
         for optimizer in (own, usual):
             optimizer.param_groups[0]["lr"] = 0.1 / (step + 1)
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
         for one, other in zip(ours[:2] if step % 2 else ours, theirs, strict=False):  # the last not in every step
             one.grad = torch.randn_like(one)
             other.grad = one.grad.clone()

@@ -95,7 +95,7 @@ def train(
                 checkpoint.save(epoch + 1, _state(objective, optimizer, trained, average))
                 saved = time.perf_counter()
                 took = saved - now
-    optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad()
     if average is not None:
         average.take_over()
     return stepper.compiled

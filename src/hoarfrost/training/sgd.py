@@ -24,9 +24,8 @@ class SGD:
         self.param_groups: list[dict[str, Any]] = [{"params": list(parameters), **group}]
         self.state: defaultdict[Tensor, dict[str, Tensor]] = defaultdict(dict)
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """There is one way to do it."""
-        assert set_to_none
+    def zero_grad(self) -> None:
+        """No gradients, as before the first step."""
         for parameter in self.param_groups[0]["params"]:
             parameter.grad = None
 

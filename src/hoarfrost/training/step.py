@@ -110,7 +110,7 @@ class Stepper:
 
     def step(self, picked: Picked) -> None:
         """The step itself: all of it is on the device."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         drawn, replayed = self.source.draw(self.generator), self.objective.draw(self.generator)
         loss, statistics, updates = self.compute(picked, drawn, replayed)
         torch.autograd.backward(loss)
