@@ -36,6 +36,15 @@ LONG_DROPS = "fit.drops=[30,60,90,120,150,180]"
 ONLY_STAGE4 = 'method.frozen=["stem","stage1","stage2","stage3"]'
 TWO = ("cifar100", "80-10-10")
 
+def as_printed(dataset: str, split: str, name: str, setting: str) -> Planned:
+    """The paper's variant of FRoST but for one setting."""
+    return Planned(f"tries/{dataset}-paper-{name}", dataset, split, variant="paper", settings=(setting,))
+
+
+SOFTMAX_PAIRS = ("softmax-pairs", "method.terms.pairwise.similarity=softmax")
+BATCH_DISTANCE = ("batch-distance", "method.terms.feature-distillation.form=batch")
+TENTH_OF_RATE = ("learning-rate-0.01", "discover.learning_rate=0.01")
+
 TRIES: dict[str, Planned] = {
     "one-step-as-released": Planned(
         "tries/cifar100-as-released", "cifar100", "80-20", settings=(*RELEASED, "discover.epochs=500")
@@ -51,11 +60,16 @@ TRIES: dict[str, Planned] = {
     "ncl-only-stage4": Planned(
         "tries/cifar10-ncl-only-stage4", "cifar10", "5-5", method="ncl", settings=(ONLY_STAGE4,)
     ),
+    **{
+        f"{dataset}-paper-{change[0]}": as_printed(dataset, split, *change)
+        for dataset, split in (("cifar100", "80-20"), ("cifar10", "5-5"))
+        for change in (SOFTMAX_PAIRS, BATCH_DISTANCE, TENTH_OF_RATE)
+    },
 }
 
 
 def planned(text: str, variant: str = "code") -> Iterator[Planned]:
-    """The runs that ``cifar100/80-20/frost/0-2`` or the name of a try, which is of the code's variant, stands for.
+    """The runs that ``cifar100/80-20/frost/0-2`` or the name of a try stands for.
 
     >>> [run.name for run in planned("cifar10/5-5/frost/1-2")]
     ['cifar10-5-5/frost-seed1', 'cifar10-5-5/frost-seed2']
