@@ -36,6 +36,7 @@ LONG_DROPS = "fit.drops=[30,60,90,120,150,180]"
 ONLY_STAGE4 = 'method.frozen=["stem","stage1","stage2","stage3"]'
 TWO = ("cifar100", "80-10-10")
 
+
 def as_printed(dataset: str, split: str, name: str, setting: str) -> Planned:
     """The paper's variant of FRoST but for one setting."""
     return Planned(f"tries/{dataset}-paper-{name}", dataset, split, variant="paper", settings=(setting,))
