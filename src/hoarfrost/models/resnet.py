@@ -35,32 +35,15 @@ class Conv(nn.Conv2d):
         return F.conv2d(x, weight, None, self.stride, self.padding)
 
 
-class BatchNorm(nn.BatchNorm2d):
-    """Batch normalisation that does not count its batches: nothing reads the count, and counting takes a kernel."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``(B, C, H, W)`` to the same shape."""
-        return F.batch_norm(
-            x,
-            self.running_mean,
-            self.running_var,
-            self.weight,
-            self.bias,
-            self.training,
-            self.momentum or 0.0,
-            self.eps,
-        )
-
-
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut without parameters: averaged where it shrinks, zeros for added channels."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.conv1 = Conv(inputs, outputs, 3, stride=stride)
-        self.bn1 = BatchNorm(outputs)
+        self.bn1 = nn.BatchNorm2d(outputs)
         self.conv2 = Conv(outputs, outputs, 3)
-        self.bn2 = BatchNorm(outputs)
+        self.bn2 = nn.BatchNorm2d(outputs)
         self.stride = stride
         self.added = outputs - inputs
 
@@ -102,7 +85,7 @@ class ResNet(Backbone):
         first = shape.widths[0]
         stride = shape.stem_stride
         stem = Conv(channels, first, 2 + stride, stride=stride)
-        self.stem = nn.Sequential(stem, BatchNorm(first), nn.ReLU(inplace=True))
+        self.stem = nn.Sequential(stem, nn.BatchNorm2d(first), nn.ReLU(inplace=True))
         numbers = range(1, len(shape.widths) + 1)
         self.stages = nn.Sequential(OrderedDict((f"stage{number}", build_stage(shape, number)) for number in numbers))
         self.width = shape.widths[-1]

@@ -11,6 +11,7 @@ from hoarfrost.paper import pictures, tables
 from hoarfrost.paper.records import ARITHMETIC, Result, grouped, numerics, published_row, read_results
 from hoarfrost.paper.text import markdown, slashed, spread
 from hoarfrost.printing import format_score
+from hoarfrost.recipes import PRINTED
 
 HEADLINE = "<!-- made by make results: table 4 on cifar100 -->"
 """where the README has it"""
@@ -42,9 +43,10 @@ SWEEP_HEAD = """## How much the settings matter
 Runs with other settings than the rule's, whose own rows are in bold. Most were made before there was a rule. *Novel
 batch* is the number of new images in a batch, β the weight of self-training, γ the weight of consistency and the epochs
 over which it rises. *Together* sends both views through the network in one pass, *separate* in two with batch
-statistics of their own, as the authors' code does. *Arithmetic* is the precision of the networks, and that of heads and
-losses: runs that allowed TF32 there are not compared with others. Two runs of one seed and the same settings can differ
-by 4 points, so that smaller differences between single seeds say nothing.
+statistics of their own, as the authors' code does. *As printed* are forms of terms that the paper prints and the code
+has not. *Arithmetic* is the precision of the networks, and that of heads and losses: runs that allowed TF32 there are
+not compared with others. Two runs of one seed and the same settings can differ by 4 points, so that smaller differences
+between single seeds say nothing.
 The scores are of the test images: whoever picks a row by them has looked at the labels of new classes.
 """
 
@@ -129,6 +131,7 @@ def sweep_table(results: Sequence[Result]) -> str:
     """A row for each method and each of the settings that one data set was tried with; those of the rule in bold."""
     found = kinds(results)
     frozen = {tuple(kind[0].settings["method"].get("frozen", ())) for kind in found}
+    some_printed = any(printed_forms(kind[0]) for kind in found)
     rows = []
     for kind in found:
         settings, steps = kind[0].settings, [result.content["steps"][-1] for result in kind]
@@ -146,6 +149,7 @@ def sweep_table(results: Sequence[Result]) -> str:
             f"{discover['epochs']}",
             f"{fit['epochs']}: {', '.join(str(epoch) for epoch in fit['drops'])}",
             *([", ".join(parts)] if len(frozen) > 1 else []),
+            *([", ".join(printed_forms(kind[0])) or "–"] if some_printed else []),
             arithmetic_of(kind[0]),
             ", ".join(str(result.content["seed"]) for result in kind),
             spread([result.content.get("stage_one") for result in kind]),
@@ -158,9 +162,16 @@ def sweep_table(results: Sequence[Result]) -> str:
         rows.append((order, [f"**{cell}**" for cell in cells] if kind[0].follows_rule else cells))
     rows.sort(key=lambda row: row[0])
     header = ["method", "novel batch", "β", "γ", "views", "epochs", "stage one: drops"]
-    header += [*(["frozen"] if len(frozen) > 1 else []), "arithmetic", "seeds", "stage one"]
+    header += [*(["frozen"] if len(frozen) > 1 else []), *(["as printed"] if some_printed else []), "arithmetic", "seeds", "stage one"]
     table = [cells for _, cells in rows]
     return markdown([*header, "Old", "New", "All", "HM", "novel head"], table)
+
+
+def printed_forms(result: Result) -> list[str]:
+    """Which of a run's terms have a form that the paper prints and its public code has not."""
+    terms = dict(result.settings["method"]["terms"])
+    forms = [(kind, key, value) for kind, values in PRINTED.items() for key, value in values.items() if key != "weight"]
+    return [f"{key} {value}" for kind, key, value in forms if terms.get(kind, {}).get(key) == value]
 
 
 def batch_of(result: Result) -> int:

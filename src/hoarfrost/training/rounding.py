@@ -42,8 +42,8 @@ class Rounded:
                 layer.rounded = None
 
     def compile(self) -> None:
-        """From now on the compiler sees their part of a step as one, and need not read or write a number twice."""
-        self.descend = compiled(descend)
+        """From now on the compiler makes few kernels of their part of a step, which read and write a number once."""
+        self.descend = compiled(descend, options={"combo_kernels": True})
 
     @torch.no_grad()
     def step(self, optimizer: Optimizer) -> None:
@@ -62,12 +62,11 @@ class Rounded:
             self.descend(weights, copies, gradients, momenta_of(weights, optimizer), **settings)
             optimizer.step()  # it leaves out what has no gradient
             return
-        widened = [torch.empty_like(weight) for weight in weights]
-        torch._foreach_copy_(widened, gradients)
-        for weight, gradient in zip(weights, widened, strict=True):
-            weight.grad = gradient
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.grad = gradient.to(weight.dtype)
         optimizer.step()
-        torch._foreach_copy_(copies, weights)
+        for weight, copy in zip(weights, copies, strict=True):
+            copy.copy_(weight)
 
 
 def descend(
@@ -82,15 +81,13 @@ def descend(
     nesterov: bool,
 ) -> None:
     """A step of PyTorch's SGD, from gradients in half precision; the copies become the rounded weights."""
-    steps = [torch.empty_like(weight) for weight in weights]
-    torch._foreach_copy_(steps, gradients)
-    torch._foreach_add_(steps, weights, alpha=weight_decay)
-    if momentum:
-        torch._foreach_mul_(momenta, momentum)
-        torch._foreach_add_(momenta, steps)
-        steps = list(torch._foreach_add(steps, momenta, alpha=momentum)) if nesterov else momenta
-    torch._foreach_sub_(weights, torch._foreach_mul(steps, lr))
-    torch._foreach_copy_(copies, weights)
+    for at, weight in enumerate(weights):
+        step = gradients[at].to(weight.dtype).add(weight, alpha=weight_decay)
+        if momentum:
+            moved = momenta[at].mul_(momentum).add_(step)
+            step = step.add(moved, alpha=momentum) if nesterov else moved
+        weight.sub_(step * lr)
+        copies[at].copy_(weight)
 
 
 def momenta_of(weights: list[Tensor], optimizer: Optimizer) -> list[Tensor]:

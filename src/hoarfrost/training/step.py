@@ -19,10 +19,6 @@ from hoarfrost.training.rounding import Rounded
 from hoarfrost.training.runtime import Runtime
 from hoarfrost.training.sgd import Optimizer
 
-OPTIONS = {"combo_kernels": True, "pattern_matcher": False}
-"""of the compiler in stage one: one kernel for several little ones, by which it is some percent faster; no search for
-patterns, which takes time and gained none. Discovery was not faster for one kernel instead of several."""
-
 
 class Pass(nn.Module):
     """From picked images and random numbers to the loss: all of a step that is compiled as one."""
@@ -64,8 +60,7 @@ class Stepper:
         self._rounded = Rounded(objective, torch.bfloat16) if runtime.rounds else None
         self.compile_pending = runtime.compiles(steps)
         if self.compile_pending:
-            options = dict(OPTIONS) if objective.teacher is None else None
-            self.compute = partial(compiled(Pass.forward, options=options), whole)
+            self.compute = partial(compiled(Pass.forward), whole)
             if self._rounded is not None:
                 self._rounded.compile()
         self._capture = Capture(self.generator) if runtime.captures else None
