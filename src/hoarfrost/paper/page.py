@@ -162,7 +162,13 @@ def sweep_table(results: Sequence[Result]) -> str:
         rows.append((order, [f"**{cell}**" for cell in cells] if kind[0].follows_rule else cells))
     rows.sort(key=lambda row: row[0])
     header = ["method", "novel batch", "β", "γ", "views", "epochs", "stage one: drops"]
-    header += [*(["frozen"] if len(frozen) > 1 else []), *(["as printed"] if some_printed else []), "arithmetic", "seeds", "stage one"]
+    header += [
+        *(["frozen"] if len(frozen) > 1 else []),
+        *(["as printed"] if some_printed else []),
+        "arithmetic",
+        "seeds",
+        "stage one",
+    ]
     table = [cells for _, cells in rows]
     return markdown([*header, "Old", "New", "All", "HM", "novel head"], table)
 
