@@ -1,6 +1,7 @@
 """Methods on photographs: tables in the README and in docs/unsorted.md. What is finished is not done again.
 
-python benchmarks/photographs.py --data data      flowers and cars, seeds 0 to 2; kept in results/photographs/
+python benchmarks/photographs.py --data data      flowers and cars, seeds 0 to 2; kept in results/photographs/, those
+                                                  of a GPU in a folder there
 python benchmarks/photographs.py --table          only the tables, of what is kept
 
 DIR/flowers and DIR/cars have train/ and test/, each with a folder a class. The first 16 classes by name are known, the
@@ -14,8 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from hoarfrost.data.cache import AUTO
 from hoarfrost.data.datasets import load_dataset
 from hoarfrost.evaluation import Assignment, score_open_step
 from hoarfrost.number import squared_distances
-from hoarfrost.paper.text import markdown, renewed, spread
+from hoarfrost.paper.text import file_name, markdown, renewed, spread
 from hoarfrost.provenance import commit
 from hoarfrost.scenario import Scenario
 from hoarfrost.training.resolve import storage, suited
@@ -182,52 +183,84 @@ MIXED = {
 """rows of the tables, and what they are called"""
 
 
-def kept() -> dict[str, list[dict[str, Row]]]:
-    """By the name of the photographs, the rows of each seed."""
-    files = {images: sorted(RESULTS.glob(f"{images}-seed*.json")) for images in SETS}
-    return {images: [json.loads(path.read_text())["rows"] for path in paths] for images, paths in files.items()}
+def place_for(hardware: str) -> Path:
+    """Where its rows are kept."""
+    return RESULTS if hardware.startswith("CPU") else RESULTS / file_name(hardware)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The rows that one machine made."""
+
+    contents: dict[str, list[Row]]
+    """by the name of the photographs, the files of the seeds"""
+
+    @classmethod
+    def of(cls, folder: Path) -> Kept:
+        """Those of a folder."""
+        files = {images: sorted(folder.glob(f"{images}-seed*.json")) for images in SETS}
+        return cls({images: [json.loads(path.read_text()) for path in paths] for images, paths in files.items()})
+
+    def values(self, images: str, row: str, key: str) -> list[Any]:
+        """Of the seeds that have them."""
+        found = [content["rows"].get(row, {}).get(key) for content in self.contents[images]]
+        return [value for value in found if value is not None]
+
+    @property
+    def origin(self) -> str:
+        """The seeds and the hardware, in words."""
+        files = [content for contents in self.contents.values() for content in contents]
+        hardware = " and ".join(sorted({row["hardware"] for content in files for row in content["rows"].values()}))
+        return f"seeds {', '.join(map(str, sorted({content['seed'] for content in files})))}; {hardware}"
+
+    def by_seed(self, lines: Sequence[tuple[str, str, str, str]]) -> str:
+        """A table of what each seed gave: title, row, key and format of a line."""
+
+        def numbers(images: str, row: str, key: str, form: str) -> str:
+            return ", ".join(format(value, form) for value in self.values(images, row, key)) or "–"
+
+        cells = [[title, *(numbers(images, *which) for images in SETS)] for title, *which in lines]
+        return markdown(["by seed", *SETS], cells)
+
+
+COUNTS = (
+    (f"number of the {NEW} new classes, nothing old in the folder", "only new", "found", "d"),
+    ("the same, old and new mixed", "hoarfrost", "found", "d"),
+    ("the same by GCD's way", "GCD", "found", "d"),
+    ("new classes made of a folder with nothing new", "nothing new", "found", "d"),
+    ("percent of its images that are called new", "nothing new", "called_new", ".1f"),
+    ("AUROC of old against new in the mixed folder", "hoarfrost", "auroc", ".1f"),
+    ("calibration error, nothing old, number given", "only new, number given", "calibration_error", ".3f"),
+    ("calibration error, mixed, number estimated", "hoarfrost", "calibration_error", ".3f"),
+)
+ON_A_GPU = (
+    ("New, nothing old in the folder, number given", "only new, number given", "new", ".1f"),
+    ("All, nothing old in the folder, number given", "only new, number given", "all", ".1f"),
+    ("New, old and new mixed, number estimated", "hoarfrost", "new", ".1f"),
+    ("All, old and new mixed, number estimated", "hoarfrost", "all", ".1f"),
+    *(line for line in COUNTS if line[1] != "GCD"),
+)
+"""lines of the tables by seed"""
 
 
 def tables() -> tuple[str, str]:
     """Scores where all are new, for the README; and those of mixed folders, with numbers and probabilities."""
-    runs, scores = kept(), ("old", "new", "all")
-
-    def values(images: str, row: str, key: str) -> list[Any]:
-        return [rows[row][key] for rows in runs[images] if row in rows and rows[row].get(key) is not None]
+    kept, scores = Kept.of(RESULTS), ("old", "new", "all")
 
     def cell(images: str, row: str, key: str) -> str:
-        found = values(images, row, key)
+        found = kept.values(images, row, key)
         return spread(found) if found else "–"
-
-    def numbers(images: str, row: str, key: str = "found", form: str = "d") -> str:
-        return ", ".join(format(value, form) for value in values(images, row, key)) or "–"
 
     def scored_rows(title: str, rows: dict[str, str]) -> str:
         columns = [f"{images}: {score.capitalize()}" for images in SETS for score in scores]
         cells = [[called, *(cell(images, row, k) for images in SETS for k in scores)] for row, called in rows.items()]
+        note = f"Percent of the test photographs, mean ± standard deviation over the {kept.origin}."
         return f"{markdown([title, *columns], cells)}\n\n{note}"
 
-    contents = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
-    hardware = " and ".join(sorted({row["hardware"] for content in contents for row in content["rows"].values()}))
-    seeds = ", ".join(map(str, sorted({content["seed"] for content in contents})))
-    note = f"Percent of the test photographs, mean ± standard deviation over the seeds {seeds}; {hardware}."
-    by_seed = markdown(
-        ["by seed", *SETS],
-        [
-            [called, *(numbers(images, row, key, form) for images in SETS)]
-            for called, row, key, form in (
-                (f"number of the {NEW} new classes, nothing old in the folder", "only new", "found", "d"),
-                ("the same, old and new mixed", "hoarfrost", "found", "d"),
-                ("the same by GCD's way", "GCD", "found", "d"),
-                ("new classes made of a folder with nothing new", "nothing new", "found", "d"),
-                ("percent of its images that are called new", "nothing new", "called_new", ".1f"),
-                ("AUROC of old against new in the mixed folder", "hoarfrost", "auroc", ".1f"),
-                ("calibration error, nothing old, number given", "only new, number given", "calibration_error", ".3f"),
-                ("calibration error, mixed, number estimated", "hoarfrost", "calibration_error", ".3f"),
-            )
-        ],
-    )
-    return scored_rows("method", ONLY_NEW), f"{scored_rows('old and new mixed', MIXED)}\n\n{by_seed}"
+    others = [Kept.of(folder) for folder in sorted(RESULTS.iterdir()) if folder.is_dir()]
+    on_gpus = [f"\n\nThe same on a GPU, {other.origin}:\n\n{other.by_seed(ON_A_GPU)}" for other in others]
+    mixed = f"{scored_rows('old and new mixed', MIXED)}\n\n{kept.by_seed(COUNTS)}{''.join(on_gpus)}"
+    return scored_rows("method", ONLY_NEW), mixed
 
 
 def main() -> None:
@@ -241,16 +274,16 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     args = parser.parse_args()
     for images, seed in [] if args.table else [(images, seed) for images in args.images for seed in args.seeds]:
-        path = RESULTS / f"{images}-seed{seed}.json"
+        hardware = Learner(device=args.device).runtime.hardware
+        path = place_for(hardware) / f"{images}-seed{seed}.json"
         content = json.loads(path.read_text()) if path.exists() else {"seed": seed, "rows": {}}
         for name, made in rows_of(args, images, seed).items():
             if name in (args.rows or [name]) and (args.rows or name not in content["rows"]):
                 started = time.perf_counter()
-                hardware = Learner(device=args.device).runtime.hardware
                 content["rows"][name] = {**made(), "hardware": hardware, "commit": commit()}
                 print(images, seed, name, content["rows"][name], f"{time.perf_counter() - started:.0f} s", flush=True)
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content, indent=1) + "\n")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(content, indent=1) + "\n")
     for page, made in zip((README, PAGE), tables(), strict=True):
         page.write_text(renewed(page.read_text(), made, begin=BEGIN))
         print(made)
