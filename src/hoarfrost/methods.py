@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from hoarfrost import plugins
@@ -59,22 +58,19 @@ HOARFROST = Method(
     decides="unmoved",
     fit_course=Course(cosine=True, nesterov=True, weight_decay=5e-4, batch="double", strong=0.5),
     course=Course(epochs=40, cosine=True, batch="large", strong=1.0),
+    # No term is left that would shape features. Of photographs, few a class, one covariance for all classes is all that
+    # can be estimated, with the ridge that k-means has there too. A larger image tells more than a mirror image, in
+    # less time.
+    when_fixed={
+        "method.stage_one.instance-contrast.weight": 0,
+        "method.terms.self-labelling.weight": 0,
+        "method.terms.over-clustering.weight": 0,
+        "method.terms.feature-distillation.weight": 0,
+        "method.design.readout.covariance": "shared",
+        "method.design.readout.ridge": RIDGE,
+        "method.design.mirror": False,
+    },
 )
-
-FIXED: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        DEFAULT: {
-            "method.stage_one.instance-contrast.weight": 0,
-            **{f"method.terms.{term.kind}.weight": 0 for term in HOARFROST.terms},
-            "method.design.readout.covariance": "shared",
-            "method.design.readout.ridge": RIDGE,
-            "method.design.mirror": False,
-        }
-    }
-)
-"""by the name of a preset: its settings where a pretrained backbone stays as it is. No term is left that would shape
-features, and of photographs, few a class, one covariance for all classes is all that can be estimated, with the ridge
-that k-means has there too. A larger image tells more than a mirror image, in less time"""
 
 # The values that depend on the data set (the weight and ramp of consistency, the weight of self-training, the number of
 # replayed features, the epochs between two targets) are set by its recipe (hoarfrost.recipes), unless a method has its
@@ -314,6 +310,19 @@ def get_method(name: str) -> Method:
     if not isinstance(method, Method) or method.name != name:
         raise InputError(f"the package that names the method '{name}' brings no Method of that name: ask its authors")
     return method
+
+
+def when_fixed(method: Method) -> Mapping[str, Any]:
+    """What a method changes where the backbone stays as it is; of one that was read from a file, the preset's."""
+    found = method.when_fixed
+    if not found and method.name in plugins.names(METHODS, plugins.METHODS):
+        found = get_method(method.name).when_fixed
+    # A method that was made of another one may have left terms out.
+    kinds = {"terms": method.terms, "stage_one": method.stage_one}
+    terms = {f"method.{part}.{term.kind}" for part, terms in kinds.items() for term in terms}
+    return {
+        key: value for key, value in found.items() if key.split(".")[1] not in kinds or key.rpartition(".")[0] in terms
+    }
 
 
 def all_methods() -> dict[str, Method]:

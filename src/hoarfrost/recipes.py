@@ -15,7 +15,7 @@ from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop, Strong
 from hoarfrost.data.datasets import get_dataset
 from hoarfrost.errors import unknown
 from hoarfrost.losses.terms import Term
-from hoarfrost.methods import FIXED
+from hoarfrost.methods import when_fixed
 
 TermValues = Mapping[str, Mapping[str, Any]]
 VARIANTS = ("code", "paper")
@@ -74,7 +74,7 @@ class Recipe:
             fit_augment=self._augment(method.fit_course, self.fit_augment),
             discover_augment=augment,
             seed=seed,
-            undecided=(*STAYS, *TUNED, *FIXED.get(method.name, ())) if self.backbone == "auto" else (),
+            undecided=(*STAYS, *TUNED, *when_fixed(method)) if self.backbone == "auto" else (),
         )
 
     def _augment(self, course: Course, usual: Augment) -> Augment:

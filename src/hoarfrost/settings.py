@@ -97,7 +97,7 @@ def override(config: Config, changes: Mapping[str, Any]) -> Config:
         raise InputError("method.course has been applied already: change discover, as in discover.learning_rate=0.05")
     epochs = {stage: changes.get(f"{stage}.epochs") for stage in ("fit", "discover")}
     config = config.with_epochs(**{stage: count for stage, count in epochs.items() if _is_count(count)})
-    content = to_json(config)
+    content, when_fixed = to_json(config), config.method.when_fixed
     changes = {_with_kind(content, key, value): value for key, value in changes.items()}
     kinds = tuple(key.removesuffix("kind") for key in changes if key.split(".")[-1] == "kind")
     # Another kind has other keys: it comes before these, with their defaults.
@@ -114,7 +114,8 @@ def override(config: Config, changes: Mapping[str, Any]) -> Config:
             content = to_json(from_json(Config, content))
     config = from_json(Config, content)
     open_ = [name for name in config.undecided if not any(f"{key}.".startswith(f"{name}.") for key in changes)]
-    return dataclasses.replace(config, undecided=tuple(open_))
+    method = dataclasses.replace(config.method, when_fixed=when_fixed)
+    return dataclasses.replace(config, method=method, undecided=tuple(open_))
 
 
 def _with_kind(content: Any, key: str, value: Any) -> str:

@@ -28,10 +28,12 @@ from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk
 from hoarfrost.errors import InputError, SkippedFiles
+from hoarfrost.methods import HOARFROST
 from hoarfrost.models.backbones import ALL, build_backbone
 from hoarfrost.models.efficientnet import EfficientNet
 from hoarfrost.models.network import Network
 from hoarfrost.recipes import RECIPES
+from hoarfrost.settings import from_json, to_json
 from hoarfrost.training.features import Computed
 from hoarfrost.training.inference import EVALUATION_BATCH, batch_of
 from hoarfrost.training.resolve import ENOUGH, in_words, resolve, storage
@@ -109,6 +111,25 @@ class TestChoice:
         assert moving.fit_frozen == (ALL,)
         rate = decided(images(96, each=ENOUGH), GPU, {**settings, "fit.learning_rate": 0.1})
         assert (rate.fit.learning_rate, rate.discover.learning_rate) == (0.1, TUNED["discover.learning_rate"])
+
+    def test_a_method_of_ones_own_says_what_changes_where_the_backbone_stays(self) -> None:
+        usual = resolve(Learner().config, images(96), CPU).method
+        assert (usual.active, usual.design.mirror) == ((), False)
+        own = replace(HOARFROST, name="mine", summary="mine")
+        for settings in ({}, {"fit.epochs": 3}):
+            config = resolve(Learner(own, settings=settings).config, images(96), CPU)
+            assert config.method == replace(usual, name="mine", summary="mine")
+        fewer = replace(own, terms=own.terms[:1], stage_one=own.stage_one[:1])
+        config = resolve(Learner(fewer).config, images(96), CPU)
+        assert (config.method.active, len(config.method.terms)) == ((), 1), "settings of terms that it lacks are not"
+        none = replace(own, when_fixed={})
+        assert len(resolve(Learner(none).config, images(96), CPU).method.active) == 3
+
+    def test_what_a_preset_changes_where_the_backbone_stays_is_known_of_one_from_a_file(self) -> None:
+        asked = Learner().config
+        read = from_json(Config, json.loads(json.dumps(to_json(asked))))
+        assert read == asked
+        assert resolve(read, images(96), CPU) == resolve(asked, images(96), CPU)
 
     def test_another_backbone_or_size(self) -> None:
         other = decided(images(500), CPU, {"backbone": "small"})

@@ -13,7 +13,7 @@ from hoarfrost.data.arrays import PHOTOGRAPH, default_size
 from hoarfrost.data.cache import ImageStorage
 from hoarfrost.data.images import ImageSet, in_chunks
 from hoarfrost.errors import require, unknown
-from hoarfrost.methods import FIXED
+from hoarfrost.methods import when_fixed
 from hoarfrost.models.backbones import ALL, BUT_LAST, Backbone, Input, look_at
 from hoarfrost.recipes import get_recipe
 from hoarfrost.settings import override
@@ -58,7 +58,7 @@ def choose(config: Config, images: ImageSet, device: torch.device, given: Backbo
     )
     if pretrained:
         enough = len(images) >= ENOUGH * max(len(images.class_names), 1)
-        changes = TUNED if device.type == "cuda" and enough else {**STAYS, **FIXED.get(config.method.name, {})}
+        changes = TUNED if device.type == "cuda" and enough else {**STAYS, **when_fixed(config.method)}
         config = override(config, {key: value for key, value in changes.items() if key in config.undecided})
     side = (wanted.still_side if config.fixed else None) or wanted.side
     size = asked.image_size or side or default_size([min(images.shape[:2])])
@@ -73,7 +73,7 @@ def by_another_method(config: Config, method: Method) -> Config:
     """
     own = get_recipe("folder").config(method, config.seed)
     if config.fixed:
-        own = override(own, {**STAYS, **FIXED.get(method.name, {})})
+        own = override(own, {**STAYS, **when_fixed(method)})
     elif look_at(config.backbone).pretrained:
         own = override(own, TUNED)
     design = replace(own.method.design, mirror=config.method.design.mirror)
