@@ -159,7 +159,7 @@ class Method:
     compares this"""
     fit_course: Course = field(default_factory=Course, compare=False)
     """likewise of stage one"""
-    when_fixed: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    when_fixed: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """settings by their dotted keys, as ``method.terms.pairwise.weight``, where a pretrained backbone stays as it is;
     a configuration that was decided neither keeps nor compares these"""
     start: Literal["random", "k-means"] = "random"
