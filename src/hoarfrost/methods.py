@@ -318,11 +318,10 @@ def when_fixed(method: Method) -> Mapping[str, Any]:
     if not found and method.name in plugins.names(METHODS, plugins.METHODS):
         found = get_method(method.name).when_fixed
     # A method that was made of another one may have left terms out.
-    kinds = {"terms": method.terms, "stage_one": method.stage_one}
-    terms = {f"method.{part}.{term.kind}" for part, terms in kinds.items() for term in terms}
-    return {
-        key: value for key, value in found.items() if key.split(".")[1] not in kinds or key.rpartition(".")[0] in terms
-    }
+    terms = [f"method.terms.{term.kind}." for term in method.terms]
+    terms += [f"method.stage_one.{term.kind}." for term in method.stage_one]
+    of_terms = ("method.terms.", "method.stage_one.")
+    return {key: value for key, value in found.items() if key.startswith(tuple(terms)) or not key.startswith(of_terms)}
 
 
 def all_methods() -> dict[str, Method]:
