@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,14 +59,14 @@ def plan_for(device: str) -> dict[str, Any]:
     return GPU if resolve_device(device).type == "cuda" else CPU
 
 
-def compiled(device: str) -> dict[str, Any]:
+def compiled(device: str) -> Iterator[dict[str, Any]]:
     """The paper's sizes: a first start, the same again, then other batches."""
     plan = plan_for(device)
     options = ["--device", device, "--dataset", plan["dataset"], "--epochs", str(plan["epochs"])]
     usual, *others = plan["batches"]
     with tempfile.TemporaryDirectory() as cache:
         first, warm, *rest = (told(bench(*options, "--batch", str(n), cache=cache)) for n in (usual, usual, *others))
-    return {"main": [first, *rest], "warm": warm}
+    yield {"main": [first, *rest], "warm": warm}
 
 
 def told(found: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def told(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def growth(device: str) -> dict[str, Any]:
+def growth(device: str) -> Iterator[dict[str, Any]]:
     """Other sizes, in this process."""
     from hoarfrost.bench import LOADS, measure
     from hoarfrost.methods import get_method
@@ -105,7 +105,7 @@ def growth(device: str) -> dict[str, Any]:
         return told(found)
 
     usual = plan["batches"][0]
-    return {
+    yield {
         "images": [row(usual, images=images) for images in plan["images"]],
         "classes": [row(usual, known=known, novel=novel) for known, novel in CLASSES],
         "batch": [row(batch) for batch in BATCHES if batch <= load.images // 4],
@@ -178,10 +178,10 @@ def one_device(name: str, device: str, batch: int) -> dict[str, Any]:
     return measure(config, LOADS["cifar10"], size=32, channels=3, epochs=GPU["epochs"], device=device, compiled="on")
 
 
-def devices(device: str) -> dict[str, Any]:
-    """Each off by itself, with runs in between that have all on."""
+def devices(device: str) -> Iterator[dict[str, Any]]:
+    """Each off by itself, with runs in between that have all on; what there is after each run, as it takes minutes."""
     if plan_for(device) is not GPU:
-        return {}
+        return
     rows, off = [], list(DEVICES)
     in_turns = [name for at in range(0, len(off), 2) for name in ("", *off[at : at + 2])]
     with tempfile.TemporaryDirectory() as cache:
@@ -190,7 +190,7 @@ def devices(device: str) -> dict[str, Any]:
             environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
             rows.append({"off": name, **told(json.loads(done.stdout.splitlines()[-1]))})
-    return {"rows": rows}
+            yield {"rows": rows}
 
 
 def gains(rows: list[dict[str, Any]]) -> str:
@@ -215,15 +215,14 @@ def gained(kept: dict[str, Any]) -> list[str]:
     return ["What each device gains, all others on:\n", gains(kept["devices"]["rows"]), ""]
 
 
-PARTS: dict[str, Callable[[str], dict[str, Any]]] = {"compiled": compiled, "growth": growth, "devices": devices}
+Part = Callable[[str], Iterator[dict[str, Any]]]
+PARTS: dict[str, Part] = {"compiled": compiled, "growth": growth, "devices": devices}
 
 
 def keep(name: str, found: dict[str, Any], folder: Path) -> None:
     """One part with the other, in the file of its hardware."""
     from hoarfrost import provenance
 
-    if not found:
-        return
     hardware = next(iter(found.values()))[0]["hardware"]
     path = folder / f"{file_name(hardware)}.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
@@ -330,7 +329,8 @@ def main() -> None:
         return
     if not args.table:
         for name in [args.only] if args.only else PARTS:
-            keep(name, PARTS[name](args.device), args.out)
+            for found in PARTS[name](args.device):
+                keep(name, found, args.out)
     files = [json.loads(path.read_text()) for path in sorted(args.out.glob("*.json"))]
     whole = [kept for kept in files if kept.keys() >= {"compiled", "growth"}]
     made = "\n".join(map(section, whole))
