@@ -40,7 +40,9 @@ class Directions:
         mean = sum(part.sum(axis=0, dtype=np.float64) for part in _parts(points)) / number
         if 2 * number <= len(mean):  # there are no more directions than points, found in far less time
             centred = np.concatenate([part - mean for part in _parts(points)])
-            strongest = np.linalg.svd(centred, full_matrices=False)[2][:count].T
+            strongest = centred.T @ _strongest(centred @ centred.T, min(count, number))
+            lengths = np.linalg.norm(strongest, axis=0)
+            strongest = (strongest / np.maximum(lengths, 1e-300))[:, lengths > 1e-6 * lengths.max()]
         else:
             scatter = sum(apart.T @ apart for apart in (part - mean for part in _parts(points)))
             strongest = _strongest(np.asarray(scatter), count)

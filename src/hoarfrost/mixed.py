@@ -60,18 +60,22 @@ class KnownClasses:
     """(D, D) within classes, or (D,): the variances alone"""
     features: int
     """D, or more where these are the directions in which there is anything"""
+    ridge: float = RIDGE
+    """added to the variances that points are whitened by, as a part of the mean variance of all features"""
 
     @classmethod
     def of(cls, points: Floats, labels: Ids, features: int, *, diagonal: bool) -> KnownClasses:
         """Of points ``(n, D)`` with class ids; ``diagonal``: without what features have in common."""
         labels = np.unique(labels, return_inverse=True)[1]
-        counts = np.bincount(labels)
-        means = np.zeros((len(counts), points.shape[1]))
-        np.add.at(means, labels, points)
-        means /= counts[:, None]
+        means = sums_of(points, labels, labels.max() + 1) / np.bincount(labels)[:, None]
         apart = points - means[labels]
         within = np.square(apart).mean(axis=0) if diagonal else apart.T @ apart / len(points)
         return cls(means, within, features)
+
+    def joined(self, more: KnownClasses, share: float) -> KnownClasses:
+        """With the classes of ``more`` behind these, which have that share of all images."""
+        covariance = (1 - share) * self.covariance + share * more.covariance
+        return replace(self, means=np.concatenate([self.means, more.means]), covariance=covariance)
 
     def whitened(self, points: Rows) -> tuple[Rows, Floats]:
         """Points and means where the covariance, with its ridge, is the same in all directions."""
@@ -79,7 +83,7 @@ class KnownClasses:
 
         alone = self.covariance.ndim == 1
         variances = self.covariance if alone else self.covariance.diagonal()
-        ridge = RIDGE * max(variances.sum() / self.features, 1e-12)
+        ridge = self.ridge * max(variances.sum() / self.features, 1e-12)
         if alone:
             deviations = np.sqrt(variances + ridge)
             return mapped(points, lambda rows: rows / deviations), self.means / deviations
@@ -160,6 +164,12 @@ def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, start
     return best
 
 
+def sums_of(points: Floats, labels: Ids, classes: int) -> Floats:
+    """``(classes, D)``: of the points ``(n, D)`` of each; those with a label of -1 are left out."""
+    members: Floats = (labels == np.arange(classes)[:, None]).astype(points.dtype)
+    return members @ points
+
+
 def _up_to_limit(distances: Floats) -> Floats:
     """Squared distances, none above the limit."""
     return np.minimum(distances, FAREST * np.median(distances) or np.inf)
@@ -189,9 +199,7 @@ def _settled(points: Floats, centres: Floats, base: Floats, squares: Floats) -> 
         lasting = sizes > 1
         labels = np.where((labels >= 0) & lasting[labels], lasting.cumsum()[labels] - 1, -1)
         sizes = sizes[lasting]
-        sums = np.zeros((len(sizes), points.shape[1]))
-        np.add.at(sums, labels[labels >= 0], points[labels >= 0])
-        centres, turn = sums / sizes[:, None], turn + 1
+        centres, turn = sums_of(points, labels, len(sizes)) / sizes[:, None], turn + 1
 
 
 def _surely_known(points: Floats, fixed: Floats, seed: int, least: int = 2) -> NDArray[np.bool_]:

@@ -287,10 +287,20 @@ def test_the_design_of_a_model_is_refused_before_anything_is_learned(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("given", "waits"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_threads_sleep_while_they_wait(given: str | None, waits: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_WAIT_POLICY", given or "to be put back")
+@pytest.mark.parametrize(
+    ("name", "given", "waits"),
+    [
+        ("OMP_WAIT_POLICY", None, "PASSIVE"),
+        ("OMP_WAIT_POLICY", "ACTIVE", "ACTIVE"),
+        ("OPENBLAS_THREAD_TIMEOUT", None, "4"),
+        ("OPENBLAS_THREAD_TIMEOUT", "20", "20"),
+    ],
+)
+def test_threads_sleep_while_they_wait(
+    name: str, given: str | None, waits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, given or "to be put back")
     if given is None:
-        monkeypatch.delenv("OMP_WAIT_POLICY")
+        monkeypatch.delenv(name)
     assert main(["methods"]) == 0
-    assert os.environ["OMP_WAIT_POLICY"] == waits
+    assert os.environ[name] == waits

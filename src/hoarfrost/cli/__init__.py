@@ -147,8 +147,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     parsed = parse(sys.argv[1:] if arguments is None else list(arguments))
     # Threads that wait for each other sleep: spinning, they would keep the cores from whoever has something to do, as a
-    # thread that decodes images. What is computed is the same. It has to be said before PyTorch is loaded.
+    # thread that decodes images, or those of another library. What is computed is the same. It has to be said before
+    # PyTorch and NumPy are loaded. OpenBLAS is told for how many cycles to spin, as a power of two.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     resumable = "resume" in parsed
     onward = "; --resume goes on" + (" from the last finished epoch" if "seed" in parsed else "") if resumable else ""
     warnings.showwarning = lambda message, *_, **__: _warn(str(message))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,17 @@ from hoarfrost.data.rows import Rows, mapped
 from hoarfrost.data.sources import FeatureSet, Samples
 from hoarfrost.errors import InputError
 from hoarfrost.metrics import match_clusters
-from hoarfrost.mixed import RIDGE, KnownClasses, count_beside, expectations, sort, spanned
+from hoarfrost.mixed import KnownClasses, count_beside, expectations, sort, spanned
 from hoarfrost.models.gaussians import mean_covariance
 from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network
 from hoarfrost.models.readout import Calibration, Gaussians
 from hoarfrost.models.statistics import ClassStatistics, transformed
-from hoarfrost.number import LARGEST, LEAST, Count, count_classes, learned_levels
+from hoarfrost.number import LARGEST, LEAST, Count, count_classes, learned_levels, squared_distances
 from hoarfrost.seeding import derive
 from hoarfrost.training.calibration import calibrated
 from hoarfrost.training.inference import Inference
-from hoarfrost.training.start import as_measured, typical_of
+from hoarfrost.training.start import in_few_directions, typical_of
 
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
@@ -131,18 +132,17 @@ def _hellinger(features: Rows) -> Rows:
 
 
 def held_back_temperatures(network: Network, features: Tensor, labels: Ids, seed: int) -> tuple[float, float] | None:
-    """Of images that look like an old class and of those that look like a new one; None where classes are too few.
+    """Of images that look like an old class and of those that look like a new one.
 
     A third of the classes is held back and discovered. Of each class some images are held out; the temperature is the
-    one with which their mean probability is the share that is right.
+    one with which their mean probability is the share that is right. None where classes are too few, or where they do
+    not share one covariance.
     """
     random, kind, cases = np.random.default_rng(seed), network.design.readout, []
-    if len(np.unique(labels)) < 3 or not isinstance(kind, Gaussians):
+    if len(np.unique(labels)) < 3 or not (isinstance(kind, Gaussians) and kind.covariance == "shared"):
         return None
-    # The same distances in fewer numbers: a ridge is a part of the mean variance of all features.
-    points = spanned(np.asarray(sorting_points(features.numpy(), network)))
-    part = points.shape[1] / features.shape[1]
-    features, kind = torch.from_numpy(points).float(), replace(kind, features="plain", ridge=kind.ridge * part)
+    measured = np.asarray(sorting_points(features.numpy(), network))
+    points, made_of = spanned(measured), partial(KnownClasses.of, features=measured.shape[1], diagonal=False)
     for _ in range(DRAWS):
         order = random.permutation(np.unique(labels))
         old, new = len(order) - len(order) // 3, len(order) // 3
@@ -154,17 +154,22 @@ def held_back_temperatures(network: Network, features: Tensor, labels: Ids, seed
         fitted, folder = np.concatenate(rest[:old]), np.concatenate(rest[old:])
         if len(fitted) < old or len(folder) < new:
             return None
-        known = ClassStatistics.of(features[fitted], torch.from_numpy(ids[fitted]), old, kind.kept)
-        points = as_measured(features[folder].numpy(), known, kind.kept, new, RIDGE * part)
-        centres = k_means(points, new, int(random.integers(2**31)), starts=STARTS)
-        near = -np.square(points[:, None] - centres).sum(axis=2)
+        known = made_of(points[fitted], ids[fitted])
+        seen = in_few_directions(known.whitened(points[folder])[0], points.shape[1], new)
+        near = -squared_distances(seen, k_means(seen, new, int(random.integers(2**31)), starts=STARTS))
         clusters, typical = near.argmax(axis=1), typical_of(near)
-        found = ClassStatistics.of(features[folder][typical], torch.from_numpy(clusters[typical]), new, kind.kept)
-        gaussians = kind.gaussians(known.extended(found), torch.device("cpu"))
-        scores = gaussians.log_likelihoods(features[tested]).numpy()
+        found = made_of(points[folder[typical]], clusters[typical])
+        if len(found.means) < new:  # two centres on one image
+            continue
+        share = typical.sum() / (len(fitted) + typical.sum())
+        both = replace(known.joined(found, share), ridge=kind.ridge)
+        white, means = both.whitened(points[tested])
+        scores = -squared_distances(np.asarray(white), means) / 2  # but for what all classes have in common
         target = np.concatenate([np.arange(old), old + match_clusters(clusters, ids[folder] - old, new)])
         right = scores.argmax(axis=1) == target[ids[tested]]
         cases.append((scores, scores.argmax(axis=1) >= old, right))
+    if not cases:
+        return None
     temperatures = [
         _fitting([scores[is_new == which] for scores, is_new, _ in cases], [r[n == which] for _, n, r in cases])
         for which in (False, True)

@@ -89,23 +89,23 @@ def start_from_clusters(
 
 
 def as_measured(
-    features: Rows,
-    statistics: ClassStatistics,
-    kept: Kept,
-    novel: int,
-    ridge: float = RIDGE,
-    most_directions: int | None = None,
+    features: Rows, statistics: ClassStatistics, kept: Kept, novel: int, most_directions: int | None = None
 ) -> Floats:
     """Transformed as a readout has it, whitened, and no more directions than the number of images allows."""
-    whitening = Whitening(statistics.for_readout, ridge)
+    whitening = Whitening(statistics.for_readout, RIDGE)
 
     def whitened(rows: Floats) -> Floats:
         found: Floats = whitening(kept.transformed(torch.from_numpy(rows.astype(np.float32)))).numpy()
         return found
 
-    white, directions = mapped(features, whitened), len(features) // IMAGES_A_DIRECTION
-    directions = max(novel, min(directions, most_directions or directions))
-    return principal_components(white, directions) if directions < len(whitening.factor) else np.asarray(white)
+    return in_few_directions(mapped(features, whitened), len(whitening.factor), novel, most_directions)
+
+
+def in_few_directions(white: Rows, features: int, novel: int, most: int | None = None) -> Floats:
+    """Points with so many features, in no more directions than the number of images allows to look for clusters in."""
+    directions = len(white) // IMAGES_A_DIRECTION
+    directions = max(novel, min(directions, most or directions))
+    return principal_components(white, directions) if directions < features else np.asarray(white)
 
 
 def _means(features: Rows, labels: NDArray[np.int64], clusters: int) -> Tensor:
