@@ -211,7 +211,13 @@ class Kept:
         """The seeds and the hardware, in words."""
         files = [content for contents in self.contents.values() for content in contents]
         hardware = " and ".join(sorted({row["hardware"] for content in files for row in content["rows"].values()}))
-        return f"seeds {', '.join(map(str, sorted({content['seed'] for content in files})))}; {hardware}"
+        seeds = {
+            images: ", ".join(str(content["seed"]) for content in contents)
+            for images, contents in self.contents.items()
+        }
+        if len(set(seeds.values())) == 1:
+            return f"seeds {next(iter(seeds.values()))}; {hardware}"
+        return f"seeds {' and '.join(f'{own} ({images})' for images, own in seeds.items())}; {hardware}"
 
     def by_seed(self, lines: Sequence[tuple[str, str, str, str]]) -> str:
         """A table of what each seed gave: title, row, key and format of a line."""

@@ -160,8 +160,8 @@ class Method:
     fit_course: Course = field(default_factory=Course, compare=False)
     """likewise of stage one"""
     when_fixed: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """settings by their dotted keys, as ``method.terms.pairwise.weight``, where a pretrained backbone stays as it is;
-    a configuration that was decided neither keeps nor compares these"""
+    """settings that change where a pretrained backbone stays as it is, by their dotted keys, such as
+    ``method.terms.pairwise.weight``; files do not have them, and two methods may be equal without them"""
     start: Literal["random", "k-means"] = "random"
     """how a step's novel head begins"""
     decides: Literal["trained", "unmoved", "average"] = "trained"

@@ -121,7 +121,9 @@ class TestChoice:
             assert config.method == replace(usual, name="mine", summary="mine")
         fewer = replace(own, terms=own.terms[:1], stage_one=own.stage_one[:1])
         config = resolve(Learner(fewer).config, images(96), CPU)
-        assert (config.method.active, len(config.method.terms)) == ((), 1), "settings of terms that it lacks are not"
+        assert (config.method.active, len(config.method.terms)) == ((), 1), (
+            "settings of terms that it lacks are left out"
+        )
         none = replace(own, when_fixed={})
         assert len(resolve(Learner(none).config, images(96), CPU).method.active) == 3
 
