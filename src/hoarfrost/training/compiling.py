@@ -14,6 +14,9 @@ import torch
 
 T = TypeVar("T")
 
+COMBINED = {"combo_kernels": True}
+"""options of the compiler: one kernel for several little ones, where there are many"""
+
 
 def compiled(function: Callable[..., T], **options: Any) -> Callable[..., T]:
     """The function as the compiler makes it, for sizes that stay as they are.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hoarfrost.models.resnet import Conv
-from hoarfrost.training.compiling import compiled
+from hoarfrost.training.compiling import COMBINED, compiled
 from hoarfrost.training.objective import Objective
 from hoarfrost.training.sgd import Optimizer
 
@@ -43,7 +43,7 @@ class Rounded:
 
     def compile(self) -> None:
         """From now on the compiler makes few kernels of their part of a step, which read and write a number once."""
-        self.descend = compiled(descend, options={"combo_kernels": True})
+        self.descend = compiled(descend, options=COMBINED)
 
     @torch.no_grad()
     def step(self, optimizer: Optimizer) -> None:

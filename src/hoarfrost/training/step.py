@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hoarfrost.data.sources import ImageSource, Picked
 from hoarfrost.training.averaging import WeightAverage
 from hoarfrost.training.capture import Capture
-from hoarfrost.training.compiling import compiled, compiling_quietly, gc_paused
+from hoarfrost.training.compiling import COMBINED, compiled, compiling_quietly, gc_paused
 from hoarfrost.training.objective import Objective, Outcome, Replayed
 from hoarfrost.training.rounding import Rounded
 from hoarfrost.training.runtime import Runtime
@@ -60,7 +60,8 @@ class Stepper:
         self._rounded = Rounded(objective, torch.bfloat16) if runtime.rounds else None
         self.compile_pending = runtime.compiles(steps)
         if self.compile_pending:
-            self.compute = partial(compiled(Pass.forward), whole)
+            options = COMBINED if objective.teacher is None else None
+            self.compute = partial(compiled(Pass.forward, options=options), whole)
             if self._rounded is not None:
                 self._rounded.compile()
         self._capture = Capture(self.generator) if runtime.captures else None
