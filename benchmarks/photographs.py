@@ -27,11 +27,11 @@ from hoarfrost import Learner, build_scenario, metrics
 from hoarfrost.data.cache import AUTO
 from hoarfrost.data.datasets import load_dataset
 from hoarfrost.evaluation import Assignment, score_open_step
-from hoarfrost.number import squared_distances
 from hoarfrost.paper.text import file_name, markdown, renewed, spread
 from hoarfrost.provenance import commit
 from hoarfrost.scenario import Scenario
 from hoarfrost.training.resolve import storage, suited
+from hoarfrost.unsorted.clusters import squared_distances
 
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]

@@ -28,10 +28,10 @@ from hoarfrost.losses.terms import (
     SelfTraining,
     Term,
 )
-from hoarfrost.mixed import RIDGE
 from hoarfrost.models.backbones import BUT_LAST
 from hoarfrost.models.network import Design
 from hoarfrost.models.readout import ClassMeans, Gaussians, HeadLogits, HeadProbabilities
+from hoarfrost.unsorted.known import RIDGE
 
 DEFAULT = "hoarfrost"
 PAPER = "Roy et al., Class-incremental Novel Class Discovery, ECCV 2022"

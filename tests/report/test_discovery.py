@@ -17,11 +17,11 @@ from PIL import Image
 
 from hoarfrost.data.images import ImageSet
 from hoarfrost.models.model import Discovery
-from hoarfrost.number import Count
 from hoarfrost.report.data import DiscoveryData, Group
 from hoarfrost.report.gather import discovery_data
 from hoarfrost.report.html import render
 from hoarfrost.training.inference import Outputs
+from hoarfrost.unsorted.number import Count
 from tests.report.test_html import Page
 
 NAMES = ("ant", "bee", "cat", "new-1", "new-2")

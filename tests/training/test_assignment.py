@@ -23,9 +23,9 @@ from hoarfrost.metrics import calibration_error
 from hoarfrost.models.network import Design
 from hoarfrost.models.readout import Calibration, Gaussians
 from hoarfrost.models.statistics import ClassStatistics
-from hoarfrost.number import Levels
 from hoarfrost.training.calibration import fitted_temperature
 from hoarfrost.training.inference import Inference
+from hoarfrost.unsorted.number import Levels
 
 from .test_processes import finished, start
 from .two_gaussians import images as noise

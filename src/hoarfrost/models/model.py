@@ -15,15 +15,15 @@ import hoarfrost
 from hoarfrost import plugins, store
 from hoarfrost.config import DECIDED, Config
 from hoarfrost.errors import InputError, Missing, out_of_memory, require
-from hoarfrost.mixed import Expected
 from hoarfrost.models.backbones import OBJECT, Backbone, build_backbone, name_of
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.description import class_table, read_description
 from hoarfrost.models.network import Network, grow
 from hoarfrost.models.readout import Calibration, Known, Readout
 from hoarfrost.models.statistics import ClassStatistics
-from hoarfrost.number import Count, Levels
 from hoarfrost.settings import from_json, to_json
+from hoarfrost.unsorted.mixed import Expected
+from hoarfrost.unsorted.number import Count, Levels
 
 FILES = frozenset(
     {"model.json", "weights.safetensors", "prototypes.safetensors", "config.json", "log.jsonl", "report.html"}

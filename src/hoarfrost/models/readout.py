@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from hoarfrost.errors import require
-from hoarfrost.mixed import Expected
 from hoarfrost.models.gaussians import ClassGaussians
 from hoarfrost.models.statistics import ClassStatistics, Kept, Transform
-from hoarfrost.number import Levels
+from hoarfrost.unsorted.mixed import Expected
+from hoarfrost.unsorted.number import Levels
 
 if TYPE_CHECKING:
     from hoarfrost.models.network import Network

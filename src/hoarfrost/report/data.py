@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hoarfrost.number import Count
+from hoarfrost.unsorted.number import Count
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

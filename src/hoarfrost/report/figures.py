@@ -26,8 +26,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 from PIL import Image
 
-from hoarfrost.number import Count
 from hoarfrost.printing import printable
+from hoarfrost.unsorted.number import Count
 
 LogEntry = Mapping[str, Any]
 

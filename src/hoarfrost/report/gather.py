@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hoarfrost import clusters, evaluation, metrics, store
+from hoarfrost import evaluation, metrics, store
 from hoarfrost.data.images import ImageSet
 from hoarfrost.models.model import Discovery
 from hoarfrost.report.data import DiscoveryData, FitData, Group, LabelledClass, ReportData, Shown
@@ -19,6 +19,7 @@ from hoarfrost.training.held_out import HeldOut
 from hoarfrost.training.inference import Outputs
 from hoarfrost.training.learner import Learner
 from hoarfrost.training.observers import Entry
+from hoarfrost.unsorted import clusters
 
 Images = np.ndarray[Any, np.dtype[np.uint8]]
 Ids = NDArray[np.int64]

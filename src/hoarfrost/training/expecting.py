@@ -11,22 +11,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hoarfrost.clusters import k_means
 from hoarfrost.data.rows import Rows, mapped
 from hoarfrost.data.sources import FeatureSet, Samples
 from hoarfrost.errors import InputError
 from hoarfrost.metrics import match_clusters
-from hoarfrost.mixed import KnownClasses, count_beside, expectations, sort, spanned
 from hoarfrost.models.gaussians import mean_covariance
 from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network
 from hoarfrost.models.readout import Calibration, Gaussians
 from hoarfrost.models.statistics import ClassStatistics, transformed
-from hoarfrost.number import LARGEST, LEAST, Count, count_classes, learned_levels, squared_distances
 from hoarfrost.seeding import derive
 from hoarfrost.training.calibration import calibrated
 from hoarfrost.training.inference import Inference
 from hoarfrost.training.start import in_few_directions, typical_of
+from hoarfrost.unsorted.clusters import k_means, squared_distances
+from hoarfrost.unsorted.expectations import expectations
+from hoarfrost.unsorted.known import KnownClasses, spanned
+from hoarfrost.unsorted.mixed import count_beside, sort
+from hoarfrost.unsorted.number import LARGEST, LEAST, Count, count_classes, learned_levels
 
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]

@@ -23,7 +23,6 @@ from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network, check_design, grow, kept_for, to_channels_last
 from hoarfrost.models.readout import Calibration, Readout
-from hoarfrost.number import Count
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import seeded
@@ -39,6 +38,7 @@ from hoarfrost.training.predictions import Predictions
 from hoarfrost.training.resolve import check_frozen, resolve
 from hoarfrost.training.runtime import Compile, Runtime
 from hoarfrost.training.stages import Learned, Stage
+from hoarfrost.unsorted.number import Count
 
 
 class Learner:

@@ -11,15 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hoarfrost.clusters import k_means, principal_components
 from hoarfrost.data.rows import Rows, chunks, mapped
 from hoarfrost.losses.functional import student_t_logits, unit_rows
-from hoarfrost.mixed import RIDGE
 from hoarfrost.models.gaussians import Whitening
 from hoarfrost.models.heads import Cosine
 from hoarfrost.models.network import Centres, Network, set_nearest
 from hoarfrost.models.statistics import ClassStatistics, Kept
 from hoarfrost.training.processes import Processes
+from hoarfrost.unsorted.clusters import k_means, principal_components
+from hoarfrost.unsorted.known import RIDGE
 
 Floats = NDArray[np.floating[Any]]
 

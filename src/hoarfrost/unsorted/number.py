@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hoarfrost.data.rows import Rows
 from hoarfrost.errors import InputError
+from hoarfrost.unsorted.clusters import squared_distances
 
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
@@ -85,14 +86,6 @@ def hartigan(points: Floats) -> Floats:
     left = np.square(centred).sum() - np.concatenate([[0], np.cumsum(gains)[:-1]])
     numbers: Floats = gains * (len(points) - np.arange(1, len(points))) / np.maximum(left, 1e-12)
     return numbers
-
-
-def squared_distances(points: Floats, centres: Floats, squares: Floats | None = None) -> Floats:
-    """``(n, c)`` between points ``(n, D)`` and centres ``(c, D)``; ``squares`` are the points' lengths, squared."""
-    squares = np.square(points).sum(axis=1) if squares is None else squares
-    apart = squares[:, None] + np.square(centres).sum(axis=1) - 2 * points @ centres.T
-    distances: Floats = np.maximum(apart, 0)
-    return distances
 
 
 def condensed_distances(points: Floats) -> Floats:

@@ -1,83 +1,21 @@
-"""Old and new images in one folder: k-means beside fixed centres against brute force, and what is learned for it."""
+"""Old and new images in one folder, and what is learned for it."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
-from hoarfrost.mixed import (
-    NOTHING,
-    Expected,
-    KnownClasses,
-    anything_new,
-    count_beside,
-    expectations,
-    k_means_beside,
-    sort,
-    sums_of,
-)
-from hoarfrost.models.readout import Gaussians
-from hoarfrost.models.statistics import ClassStatistics
-from hoarfrost.number import LEAST, Levels, learned_levels, squared_distances
+from hoarfrost.unsorted.expectations import expectations
+from hoarfrost.unsorted.known import KnownClasses
+from hoarfrost.unsorted.mixed import NOTHING, Expected, anything_new, count_beside, sort
+from hoarfrost.unsorted.number import LEAST, Levels, learned_levels
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 FEATURES = 24
-
-
-def naive_total(points: Floats, fixed: Floats, given: Sequence[int]) -> float:
-    """The squared distance of each point from the nearest fixed centre where it is given -1, and from the mean of the
-    others in its group where it has one; one alone has no others."""
-    known = [point for point, group in zip(points, given, strict=True) if group < 0]
-    total = sum(min(((point - centre) ** 2).sum() for centre in fixed) for point in known)
-    for group in set(given) - {-1}:
-        own = [at for at, other in enumerate(given) if other == group]
-        if len(own) == 1:
-            return np.inf
-        whole = sum(points[at] for at in own)
-        total += sum(((points[at] - (whole - points[at]) / (len(own) - 1)) ** 2).sum() for at in own)
-    return float(total)
-
-
-@pytest.mark.parametrize("free", [1, 2])
-def test_k_means_beside_fixed_centres_finds_the_best_of_all_ways(free: int) -> None:
-    places = np.array([[0.0, 0], [6, 0], [0, 6]])[[0, 1, 1, 1, 1, *([2] * 4 if free == 2 else [0])]]
-    points, fixed = places + np.random.default_rng(0).normal(size=places.shape), np.array([[0.0, 0], [-2, 4]])
-    ways = itertools.product(range(-1, free), repeat=len(points))
-    least = min(naive_total(points, fixed, way) for way in ways)
-    assert k_means_beside(points, fixed, free, seed=0).total == pytest.approx(least)
-
-
-@pytest.mark.parametrize("free", [1, 2, 5])
-def test_a_point_is_with_the_centre_it_is_nearest_to_without_itself(free: int) -> None:
-    for seed in range(5):
-        random = np.random.default_rng(seed)
-        places = random.normal(size=(6, 3)) * 4
-        points, fixed = places[np.arange(40) % 6] + random.normal(size=(40, 3)), places[:2]
-        found = k_means_beside(points, fixed, free, seed)
-        assert found.total == pytest.approx(naive_total(points, fixed, found.labels.tolist()))
-        for point, label in enumerate(found.labels):
-            to_fixed = ((points[point] - fixed) ** 2).sum(axis=1).min()
-            others = [(found.labels == k) & (np.arange(40) != point) for k in range(found.labels.max() + 1)]
-            to_free = [float(((points[point] - points[own].mean(axis=0)) ** 2).sum()) for own in others]
-            assert found.nearest()[point] == pytest.approx(min(to_free))
-            assert label == (-1 if to_fixed <= min(to_free) else int(np.argmin(to_free)))
-
-
-def test_one_image_is_no_class_and_without_free_centres_all_go_to_fixed_ones() -> None:
-    points, fixed = np.array([[0.0], [3.0]]), np.array([[1.0]])
-    for free in (0, 1, 2):
-        found = k_means_beside(points, fixed, free, seed=0)
-        assert (found.total, found.labels.tolist(), found.nearest().tolist()) == (5.0, [-1, -1], [np.inf, np.inf])
-    near = np.concatenate([np.zeros((6, 1)), np.full((1, 1), 90.0)])
-    found = k_means_beside(near, np.array([[1.0]]), 2, seed=0)
-    assert found.labels.tolist() == [0, 0, 0, 0, 0, 0, -1], "an image that is alone gets no centre of its own"
 
 
 def images(classes: range, size: int, seed: int) -> tuple[Floats, Ids]:
@@ -215,24 +153,3 @@ def test_variances_alone_will_do_and_learned_images_say_nothing_by_their_distanc
     assert expected is not None
     farther = points * 1.1
     assert not anything_new(known, farther, expected, seed=0)
-
-
-def test_classes_with_others_behind_them_measure_as_a_readout_of_both_does() -> None:
-    random = np.random.default_rng(0)
-    points, labels = random.normal(size=(60, 6)) @ random.normal(size=(6, 6)), np.arange(60) % 4
-    first, more = labels < 3, labels == 3
-    parts = [KnownClasses.of(points[part], labels[part], 6, diagonal=False) for part in (first, more)]
-    both = replace(parts[0].joined(parts[1], more.mean()), ridge=0.2)
-    white, means = both.whitened(points)
-    kind = Gaussians(covariance="shared", ridge=0.2)
-    features, ids = torch.from_numpy(points).float(), torch.from_numpy(labels)
-    statistics = [ClassStatistics.of(features[ids < 3], ids[ids < 3], 3, kind.kept)]
-    statistics.append(ClassStatistics.of(features[ids == 3], ids[ids == 3] - 3, 1, kind.kept))
-    gaussians = kind.gaussians(statistics[0].extended(statistics[1]), torch.device("cpu"))
-    distances = squared_distances(np.asarray(white), means)
-    np.testing.assert_allclose(distances, gaussians.distances(features).numpy(), rtol=1e-3, atol=1e-3)
-
-
-def test_sums_of_classes_leave_out_what_has_none() -> None:
-    points = np.arange(8.0).reshape(4, 2)
-    assert sums_of(points, np.array([1, -1, 1, 0]), 3).tolist() == [[6, 7], [4, 6], [0, 0]]

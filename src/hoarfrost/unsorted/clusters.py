@@ -18,8 +18,9 @@ Floats = NDArray[np.floating[Any]]
 STARTS = 20
 """of k-means, of which the best is taken"""
 
-FEW = 10
-"""times as many directions as are asked for: then Lanczos' method finds them in less time than the whole takes"""
+FEW, SMALL = 10, 128
+"""times as many directions as are asked for, and more than so many: then Lanczos' method finds them in less time than
+the whole takes"""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Directions:
 
 def _strongest(scatter: Floats, count: int) -> Floats:
     """The eigenvectors ``(D, count)`` of the largest eigenvalues; a few of many without the others."""
-    if FEW * count <= len(scatter):
+    if len(scatter) > max(SMALL, FEW * count - 1):
         from scipy.sparse.linalg import ArpackError, eigsh
 
         begin = np.random.default_rng(0).normal(size=len(scatter))
@@ -91,3 +92,11 @@ def k_means(features: Floats, clusters: int, seed: int, *, starts: int = STARTS)
         found = KMeans(clusters, n_init=starts, random_state=seed % 2**32, copy_x=False).fit(points)
     centres: Floats = found.cluster_centers_
     return centres
+
+
+def squared_distances(points: Floats, centres: Floats, squares: Floats | None = None) -> Floats:
+    """``(n, c)`` between points ``(n, D)`` and centres ``(c, D)``; ``squares`` are the points' lengths, squared."""
+    squares = np.square(points).sum(axis=1) if squares is None else squares
+    apart = squares[:, None] + np.square(centres).sum(axis=1) - 2 * points @ centres.T
+    distances: Floats = np.maximum(apart, 0)
+    return distances

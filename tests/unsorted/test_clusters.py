@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from hoarfrost import clusters
-from hoarfrost.clusters import k_means, principal_components
 from hoarfrost.data import rows
+from hoarfrost.unsorted import clusters
+from hoarfrost.unsorted.clusters import k_means, principal_components
 
 
 def blobs(seed: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hoarfrost.errors import InputError
-from hoarfrost.number import Count, Levels, count_classes, first_below, hartigan, learned_levels
+from hoarfrost.unsorted.number import Count, Levels, count_classes, first_below, hartigan, learned_levels
 
 Floats = NDArray[np.float64]
 
@@ -84,7 +84,7 @@ def test_classes_of_different_sizes_are_counted_by_known_ones_of_different_sizes
 def test_a_sample_is_counted_by_the_level_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     points, labels = blobs(12, 48, seed=0)
     levels = learned_levels(points, labels, seed=0)
-    monkeypatch.setattr("hoarfrost.number.MOST", 100)
+    monkeypatch.setattr("hoarfrost.unsorted.number.MOST", 100)
     new, _ = blobs(6, 48, seed=3)
     count = count_classes(new, levels, seed=0)
     assert count.number == 6

@@ -1,0 +1,199 @@
+"""Folders in which images of known and of new classes are mixed: which image is of which, and whether anything is new.
+
+K-means in the space in which the decision measures, whitened and with few directions: the means of the known classes
+stay where they are, and free centres, one for each new class, move. An image that comes nearest to a known mean is of
+that class.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hoarfrost.data.rows import Rows
+from hoarfrost.unsorted.beside import Beside, k_means_beside, up_to_limit
+from hoarfrost.unsorted.clusters import squared_distances
+from hoarfrost.unsorted.known import KnownClasses
+from hoarfrost.unsorted.number import LEAST, MOST, Count, Levels, count_classes
+
+Floats = NDArray[np.floating[Any]]
+Ids = NDArray[np.int64]
+
+STRANGE = 3
+"""centres more than classes, which may go to a few strange images"""
+CERTAIN = 2.0
+"""times what one free centre explains without anything new: then something is new"""
+ALIKE, APART = 0.9, 3.0
+"""the share of the images of a free centre that come nearest to one known class: then they are a part of it, unless the
+centre explains so many times what one does without anything new"""
+FARTHER = 3.0
+"""standard errors by which images lie farther off than unseen ones of known classes: then something is new"""
+FAR = 6.0
+"""times the median distance of the images that are taken for old, or for new: what lies farther is unsure too"""
+
+
+def _surely_known(points: Floats, fixed: Floats, seed: int, least: int = 2) -> NDArray[np.bool_]:
+    """``(n,)``: of a known class even where many free centres, and at ``least`` so many, take what they can."""
+    return k_means_beside(points, fixed, max(least, len(fixed) // 2), seed, starts=6).labels < 0
+
+
+def _known_size(of_known: Ids) -> float:
+    """Images of a known class in a folder, as one of these images ``(n,)`` of known classes finds it."""
+    counts = np.bincount(of_known)
+    return max(float(np.square(counts).sum() / max(counts.sum(), 1)), 2.0)
+
+
+def first_gain(points: Floats, fixed: Floats, seed: int) -> float:
+    """What one free centre explains, as a part of what a known class in the folder has.
+
+    It is Hartigan's number for one cluster more, divided by the number of images in a known class.
+    """
+    size = _known_size(squared_distances(points, fixed).argmin(axis=1)[_surely_known(points, fixed, seed)])
+    none, one = (k_means_beside(points, fixed, free, seed, starts=6).total for free in (0, 1))
+    return float((none - one) * max(len(points) - len(fixed), 1) / max(none, 1e-12) / size)
+
+
+UNKNOWN = 1e30
+"""a deviation that no distance comes near to"""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is to be expected of a folder, from known classes alone."""
+
+    gain: float
+    """what one free centre explains where nothing is new"""
+    distance: float
+    deviation: float
+    """how far unseen images of known classes lie from the nearest mean, and the standard deviation of that"""
+    margin: float = 0.0
+    """an image is unsure whose squared distances from old and new differ by less, as a part of their sum"""
+    error: float | None = None
+    """the share of the sure images that are taken for old and are new, or the other way round"""
+    images: int = 10**9
+    """of which the distance is the mean; models of earlier versions do not say it"""
+
+
+def anything_new(known: KnownClasses, points: Rows, expected: Expected, seed: int) -> bool:
+    """Whether a free centre explains much more than without anything new, or the images lie farther off than that."""
+    farther = (float(known.nearest(points).mean()) - expected.distance) / expected.deviation
+    error = math.sqrt(1 / len(points) + 1 / max(expected.images, 1))
+    return first_gain(*known.view(points), seed) > CERTAIN * expected.gain or farther > FARTHER * error
+
+
+NOTHING = Count(0, 0, 0, 0.0, ())
+
+
+def count_beside(
+    known: KnownClasses, points: Rows, counted: Rows, expected: Expected, levels: Levels, seed: int
+) -> Count:
+    """The number of new classes in a mixed folder, 0 where nothing is new; ``counted`` are the points for Ward.
+
+    It is the largest number of free centres for which Ward finds as many clusters, or more, in the images they take.
+    Centres with fewer images than a class must have, and those of a part of a known class, do not count.
+    """
+    if len(points) > MOST:
+        sample = np.sort(np.random.default_rng(seed).permutation(len(points))[:MOST])
+        levels = replace(levels, images_a_class=levels.images_a_class * MOST / len(points))
+        points, counted = points[sample], counted[sample]
+    if not anything_new(known, points, expected, seed):
+        return NOTHING
+    seen, fixed = known.view(points)
+    # Few free centres beside few known classes would leave many new images among the known ones.
+    to_known, sure = squared_distances(seen, fixed), _surely_known(seen, fixed, seed, least=8)
+    base, of_known = up_to_limit(to_known.min(axis=1)), to_known.argmin(axis=1)
+    usual = expected.gain * _known_size(of_known[sure]) * (base[sure].mean() if sure.any() else 0.0)
+
+    def classes_of(free: int) -> Ids:
+        """The free centre of each image, -1 where it has too few images, or such as are a part of a known class."""
+        beside = k_means_beside(seen, fixed, free, seed, starts=6)
+        labels, sizes, new = beside.labels, beside.sizes, np.flatnonzero(beside.labels >= 0)
+        if not len(sizes):
+            return labels
+        nearest = np.zeros((len(sizes), len(fixed)))
+        np.add.at(nearest, (labels[new], of_known[new]), 1)
+        gains = np.bincount(labels[new], (base - beside.nearest())[new], minlength=len(sizes))
+        a_part = (nearest.max(axis=1) >= ALIKE * sizes) & (gains < APART * usual)
+        return np.where((labels >= 0) & ((sizes >= LEAST) & ~a_part)[labels], labels, -1)
+
+    few, many, best, number = 0, 1, NOTHING, 0
+
+    def enough(free: int) -> bool:
+        """Whether Ward finds as many clusters, or more, in what is left of the free centres."""
+        nonlocal best, number
+        labels = classes_of(free)
+        taken, classes = labels >= 0, len(np.unique(labels[labels >= 0]))
+        if classes < max(number, 1):
+            return False
+        more = count_classes(counted[taken], levels, seed)
+        if more.number >= classes:
+            best, number = more, classes
+        return more.number >= classes
+
+    while many <= 2 * number + 1 + STRANGE:
+        if not enough(many) and number:
+            break
+        few, many = many, 2 * many
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (middle, many) if enough(middle) else (few, middle)
+    while number and _with_classes(seen, fixed, number, seed) is None:
+        number -= 1
+    if not number:
+        return NOTHING
+    return replace(best, number=number, least=min(best.least, number), most=max(best.most, number))
+
+
+def _with_classes(points: Floats, fixed: Floats, new: int, seed: int) -> Beside | None:
+    """K-means with as few free centres as so many ``new`` classes need, when some go to strange images.
+
+    None where they are not found: each has at least as many images as a class must have.
+    """
+    for free in range(new, new + STRANGE + 1):
+        found = k_means_beside(points, fixed, free, seed)
+        if (found.sizes >= LEAST).sum() >= new:
+            return found
+    return None
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """What each image of a mixed folder is."""
+
+    labels: Ids
+    """(n,): the known class, from 0; -1 for what is new"""
+    gap: Floats
+    """(n,): by how much a new class is nearer than the known ones, from -1 to 1: the difference of their squared
+    distances as a part of the sum"""
+    distance: Floats
+    """(n,): squared, from the nearest class"""
+    strange: NDArray[np.bool_]
+    """(n,): whether it is one of a few that are like each other and like no class"""
+
+    def unsure(self, expected: Expected) -> NDArray[np.bool_]:
+        """``(n,)``: whether old and new are nearly as near, or both far, or it is strange."""
+        unsure: NDArray[np.bool_] = (np.abs(self.gap) < expected.margin) | self.strange
+        for group in (self.labels < 0, self.labels >= 0):
+            if group.any():
+                unsure |= group & (self.distance > FAR * np.median(self.distance[group]))
+        return unsure
+
+
+def sort(known: KnownClasses, points: Rows, new: int, seed: int) -> Sorted:
+    """Each of the points ``(n, D)`` goes to a known class or to one of so many ``new`` ones."""
+    seen, fixed = known.view(points, new)
+    found = _with_classes(seen, fixed, new, seed)
+    if found is None:  # there are so few images, or whoever gave the number knows better
+        found = k_means_beside(seen, fixed, new, seed)
+        classes = np.ones(len(found.sizes), dtype=bool)
+    else:
+        classes = found.sizes >= LEAST
+    to_known = squared_distances(seen, fixed)
+    old, free = to_known.min(axis=1), np.minimum(found.nearest(classes), UNKNOWN)
+    strange = (found.labels >= 0) & ~np.append(classes, True)[found.labels]
+    labels = np.where(free < old, -1, to_known.argmin(axis=1))
+    return Sorted(labels, (old - free) / np.maximum(old + free, 1e-12), np.minimum(old, free), strange)
