@@ -14,10 +14,10 @@ torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # in processes that tests start
 
 LONGEST = (
-    *("tests/tries/test_inputs.py", "tests/tries/test_kills.py", "tests/training/test_step.py"),
+    *("tests/tries/test_tries.py", "tests/training/test_step.py", "tests/training/test_processes.py"),
     *("tests/test_experiment.py", "tests/cli/test_reproduce.py", "tests/training/test_photographs.py"),
     *("tests/test_methods.py", "tests/training/test_assignment.py", "tests/cli/test_damaged.py"),
-    *("tests/test_open_core.py", "tests/training/test_processes.py", "tests/cli/test_resume.py"),
+    *("tests/test_open_core.py", "tests/cli/test_resume.py"),
 )
 """files whose tests come first, so that at the end no process has a long one left while others have nothing"""
 

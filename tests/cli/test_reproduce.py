@@ -29,7 +29,9 @@ def short(name: str) -> Config:
     return RECIPES["digits"].config(METHODS[name], 0).with_epochs(discover=1)
 
 
-SHORT = ["--dataset", "digits", "--epochs", "1", "--device", "cpu"]
+SHORT = ["--dataset", "digits", "--epochs", "1", "--set", "fit.epochs=2", "--device", "cpu"]
+BRIEF = "fit-epochs-2-epochs1"
+"""how files and folders call that"""
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def test_a_table_is_made_and_what_is_there_is_not_repeated(tmp_path: Path, capsy
     assert "[2/2]" in said.err
     assert "failed" not in said.err
     for ending in ("md", "csv", "tex"):
-        assert (out / f"tableA3-digits-epochs1.{ending}").read_text()
+        assert (out / f"tableA3-digits-{BRIEF}.{ending}").read_text()
     assert len(list((out / "shared").iterdir())) == 1
     before = {path: path.stat().st_mtime_ns for path in (out / "digits-5-5").rglob("*")}
 
@@ -66,20 +68,20 @@ def test_a_table_is_made_and_what_is_there_is_not_repeated(tmp_path: Path, capsy
     assert listed.endswith("2 runs, about 0 s one after the other\n")
 
     for name in ("frost-without-fd-fr", "frost-without-st"):  # finished ones, under another name
-        shutil.copytree(out / "digits-5-5" / "frost-epochs1-seed0", out / "digits-5-5" / f"{name}-epochs1-seed0")
-        config = out / "digits-5-5" / f"{name}-epochs1-seed0" / "config.json"
+        shutil.copytree(out / "digits-5-5" / f"frost-{BRIEF}-seed0", out / "digits-5-5" / f"{name}-{BRIEF}-seed0")
+        config = out / "digits-5-5" / f"{name}-{BRIEF}-seed0" / "config.json"
         content = json.loads(config.read_text())
         content["learner"]["method"] = to_json(METHODS[name]) | {"terms": to_json(short(name).method.terms)}
         config.write_text(json.dumps(content))
     assert main(["reproduce", "figure4", *SHORT, "--out", str(out)]) == 0
-    assert "figure4-digits-epochs1.png" in capsys.readouterr().out
-    drawn = (out / "figure4-digits-epochs1.png").read_bytes()
+    assert f"figure4-digits-{BRIEF}.png" in capsys.readouterr().out
+    drawn = (out / f"figure4-digits-{BRIEF}.png").read_bytes()
     assert drawn.startswith(b"\x89PNG")
-    assert (out / "figure4-digits-epochs1.pdf").read_bytes().startswith(b"%PDF")
-    (out / "figure4-digits-epochs1.png").unlink()
+    assert (out / f"figure4-digits-{BRIEF}.pdf").read_bytes().startswith(b"%PDF")
+    (out / f"figure4-digits-{BRIEF}.png").unlink()
     assert main(["reproduce", "figure-norms", *SHORT, "--out", str(out)]) == 0, "what it was called before"
     capsys.readouterr()
-    assert (out / "figure4-digits-epochs1.png").read_bytes() == drawn
+    assert (out / f"figure4-digits-{BRIEF}.png").read_bytes() == drawn
 
     assert main(["reproduce", "tableA3", "figure4", *SHORT, "--out", str(out), "--json"]) == 0
     both = json.loads(capsys.readouterr().out)
@@ -88,24 +90,24 @@ def test_a_table_is_made_and_what_is_there_is_not_repeated(tmp_path: Path, capsy
     assert main(["reproduce", "tableA3", "figure4", *SHORT, "--out", str(out), "--dry-run", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 4, "a run that is in both is one run"
 
-    older = out / "digits-5-5" / "frost-without-st-epochs1-seed0" / "metrics.json"
+    older = out / "digits-5-5" / f"frost-without-st-{BRIEF}-seed0" / "metrics.json"
     content = json.loads(older.read_text())
     del content["steps"][0]["weight_norms"]
     older.write_text(json.dumps(content))
-    (out / "figure4-digits-epochs1.png").unlink()
+    (out / f"figure4-digits-{BRIEF}.png").unlink()
     assert main(["reproduce", "figure4", "tableA3", *SHORT, "--out", str(out), "--json"]) == 1
     said = capsys.readouterr()
-    assert "frost-without-st-epochs1-seed0 cannot be drawn: " in said.err
+    assert f"frost-without-st-{BRIEF}-seed0 cannot be drawn: " in said.err
     both = json.loads(said.out)
-    assert both["failed"] == ["digits-5-5/frost-without-st-epochs1-seed0"]
+    assert both["failed"] == [f"digits-5-5/frost-without-st-{BRIEF}-seed0"]
     assert [len(table["files"]) for table in both["tables"]] == [2, 3], "the others are drawn, and the table is printed"
-    assert (out / "figure4-digits-epochs1.png").exists()
+    assert (out / f"figure4-digits-{BRIEF}.png").exists()
 
     assert main(["reproduce", "figureA1", "figureA2", "figureA3", *SHORT, "--out", str(out)]) == 0
     said = capsys.readouterr()
     assert "1 of 3 runs to do" in said.err, "only the one of two steps is not there yet"
     for name in ("figureA1", "figureA2", "figureA3"):
-        assert (out / f"{name}-digits-epochs1.png").read_bytes().startswith(b"\x89PNG")
+        assert (out / f"{name}-digits-{BRIEF}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_will_be_done_is_listed_and_not_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,12 +129,12 @@ def test_what_will_be_done_is_listed_and_not_done(tmp_path: Path, capsys: pytest
 @pytest.mark.usefixtures("forking")
 def test_a_failed_run_leaves_the_others_their_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "all"
-    place = out / "digits-5-5" / "restune-epochs1-seed0"
+    place = out / "digits-5-5" / f"restune-{BRIEF}-seed0"
     place.mkdir(parents=True)
     (place / "letter.txt").write_text("somebody's own")
     assert main(["reproduce", "tableA3", *SHORT, "--out", str(out)]) == 1
     said = capsys.readouterr()
-    assert "restune-epochs1-seed0 failed, see" in said.err
+    assert f"restune-{BRIEF}-seed0 failed, see" in said.err
     assert "a run failed; once the cause is gone, the same command does what is missing" in said.err
     assert (place / "letter.txt").exists()
     rows = [line for line in said.out.splitlines() if line.startswith(("ResTune", "FRoST"))]
@@ -196,8 +198,8 @@ def test_runs_go_to_a_cluster(cluster: str, tmp_path: Path, capsys: pytest.Captu
     content = json.loads(capsys.readouterr().out)
     assert [row["seeds"] for row in content["rows"]] == [[0], [0]]
     assert sorted(path.name for path in (out / "logs").iterdir()) == [
-        "digits-5-5-frost-epochs1-seed0.log",
-        "digits-5-5-restune-epochs1-seed0.log",
+        f"digits-5-5-frost-{BRIEF}-seed0.log",
+        f"digits-5-5-restune-{BRIEF}-seed0.log",
     ]
 
 
@@ -223,9 +225,9 @@ def test_a_table_in_the_papers_variant_and_with_other_settings(
     command = ["reproduce", "tableA3", *SHORT, *changed, "--out", str(tmp_path), "--json"]
     assert main(command) == 0
     content = json.loads(capsys.readouterr().out)
-    assert Path(content["files"][0]).name == "tableA3-digits-paper-discover-learning-rate-0-05-epochs1.md"
+    assert Path(content["files"][0]).name == "tableA3-digits-paper-fit-epochs-2-discover-learning-rate-0-05-epochs1.md"
     (folder,) = tmp_path.glob("digits-5-5/frost-*")
-    assert folder.name == "frost-paper-discover-learning-rate-0-05-epochs1-seed0"
+    assert folder.name == "frost-paper-fit-epochs-2-discover-learning-rate-0-05-epochs1-seed0"
     written = json.loads((folder / "config.json").read_text())
     assert written["variant"] == json.loads((folder / "metrics.json").read_text())["variant"] == "paper"
     assert written["learner"]["discover"]["learning_rate"] == 0.05

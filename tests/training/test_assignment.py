@@ -191,15 +191,15 @@ def test_a_folder_of_old_images_has_nothing_to_discover(
     assert capsys.readouterr().out == said
 
 
-@pytest.mark.parametrize("method", ["hoarfrost", "frost"])
+@pytest.mark.parametrize(("method", "epochs"), [("hoarfrost", 20), ("frost", 8)])
 def test_a_mixed_folder_whose_number_nobody_knows(
-    method: str, images: tuple[ImageSet, ImageSet], tmp_path: Path
+    method: str, epochs: int, images: tuple[ImageSet, ImageSet], tmp_path: Path
 ) -> None:
     train, test = images
     old, new = of_classes(train, range(OLD)), of_classes(train, range(OLD, 10))
     assert new.labels is not None
     assert test.labels is not None
-    settings = {"discover.epochs": 2}
+    settings = {"fit.epochs": epochs, "discover.epochs": 2}
     learner = Learner(method, recipe="digits", device="cpu", settings=settings)
     learner.fit(replace(old, class_names=old.class_names[:OLD]))
     learner.save(tmp_path / "model")
