@@ -2,14 +2,18 @@
 
 python benchmarks/disk_memory.py                            10,000 and 100,000 images
 python benchmarks/disk_memory.py --images 1000 2000 --json  other numbers, and the figures as JSON
-python benchmarks/disk_memory.py --photographs              fit, discover and predict; into docs/speed.md
+python benchmarks/disk_memory.py --photographs              fit, discover and predict; kept in results/memory/, and
+                                                            put into docs/speed.md
+python benchmarks/disk_memory.py --photographs --table      only the table, of what is kept
 
 For each number a folder of that many little JPEG files is made, and one epoch of stage one runs over it in a process
-of its own, on the CPU. Photographs have 500 x 375 pixels, and the commands run over them as people call them: on
-20,000 that takes an hour of two cores. The figure is the highest memory of that process and its readers together,
-sampled: the sum of their proportional set sizes, which counts shared pages once. "Own" leaves out the pages of files,
-such as libraries, that the system drops and loads as it likes; "main" is the process without its readers, exactly.
-Of photographs, which threads read, it is the figure: samples miss what lasts a moment. Linux only.
+of its own, on the CPU. The figure is the highest memory of that process and its readers together, sampled: the sum of
+their proportional set sizes, which counts shared pages once. "Own" leaves out the pages of files, such as libraries,
+that the system drops and loads as it likes; "main" is the process without its readers, exactly. Linux only.
+
+Photographs have 500 x 375 pixels, and the commands run over them as people call them, with as many unsorted ones, half
+of known classes: on 20,000 that takes an hour of two cores. Threads read them, so that "main" is the figure: samples
+miss what lasts a moment.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ import numpy as np
 from PIL import Image
 
 from hoarfrost.paper.text import markdown, renewed
+from hoarfrost.provenance import commit
 
 CLASSES = 10
 SIDE = 64
@@ -39,18 +44,20 @@ DISTINCT = 200
 SAMPLE_SECONDS = 0.2
 MIB = 1 << 20
 
+ROOT = Path(__file__).parents[1]
+KEPT, PAGE = ROOT / "results" / "memory" / "photographs.json", ROOT / "docs" / "speed.md"
 BEGIN = "<!-- made by benchmarks/disk_memory.py -->"
 VERBS = {
     "fit": ["fit", "images", "--out", "model"],
-    "discover": ["discover", "model", "images", "--novel", str(CLASSES), "--out", "model2"],
-    "predict": ["predict", "model2", "images", "--out", "predicted.csv"],
+    "discover": ["discover", "model", "unsorted", "--out", "model2"],
+    "predict": ["predict", "model2", "unsorted", "--out", "predicted.csv"],
 }
 
 
-def write_images(folder: Path, count: int, size: tuple[int, int] = (SIDE, SIDE)) -> None:
-    """Class folders of real, separate files: coloured blots, another mean colour in every class."""
-    rng = np.random.default_rng(0)
-    for class_id in range(CLASSES):
+def write_images(folder: Path, count: int, size: tuple[int, int] = (SIDE, SIDE), *, first: int = 0) -> None:
+    """Class folders of real, separate files: coloured blots, another mean colour in every class from the ``first``."""
+    for class_id in range(first, first + CLASSES):
+        rng = np.random.default_rng(class_id)
         colour = rng.integers(60, 196, 3)
         encoded = []
         for _ in range(DISTINCT):
@@ -60,7 +67,7 @@ def write_images(folder: Path, count: int, size: tuple[int, int] = (SIDE, SIDE))
             encoded.append(buffer.getvalue())
         inside = folder / f"class-{class_id}"
         inside.mkdir(parents=True)
-        for number in range(class_id, count, CLASSES):
+        for number in range(class_id - first, count, CLASSES):
             (inside / f"{number:08d}.jpg").write_bytes(encoded[number // CLASSES % DISTINCT] + b"%d" % number)
 
 
@@ -138,21 +145,38 @@ def high_water_mark(process: int | str = "self") -> int:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
 
 
-def photographs(counts: list[int]) -> str:
-    """A row a command: the highest memory with each number of photographs."""
-    rows = {verb: [f"`{verb}`"] for verb in VERBS}
+def photographs(counts: list[int]) -> None:
+    """Each command on each number of photographs, kept as it comes."""
     for count in counts:
         with tempfile.TemporaryDirectory() as folder:
             write_images(Path(folder, "images"), count, PHOTOGRAPH)
+            write_images(Path(folder, "unsorted"), count, PHOTOGRAPH, first=CLASSES // 2)
             for verb, arguments in VERBS.items():
                 found, _ = watched(["-m", "hoarfrost", *arguments, "--device", "cpu"], Path(folder))
                 print(f"{count:,} photographs, {verb}: {found}", file=sys.stderr, flush=True)
-                rows[verb] += [f"{found['main_peak_mib']:,.0f}", f"{found['seconds']:,.0f}"]
+                row = {"photographs": count, "verb": verb, **found, "cores": os.cpu_count(), "commit": commit()}
+                rows = [old for old in kept_rows() if (old["photographs"], old["verb"]) != (count, verb)]
+                KEPT.parent.mkdir(parents=True, exist_ok=True)
+                KEPT.write_text(json.dumps([*rows, row], indent=1) + "\n")
+
+
+def kept_rows() -> list[dict[str, Any]]:
+    return list(json.loads(KEPT.read_text())) if KEPT.exists() else []
+
+
+def table_of_photographs(rows: list[dict[str, Any]]) -> str:
+    """A row a command: the highest memory with each number of photographs."""
+    counts = sorted({row["photographs"] for row in rows})
+    found = {(row["photographs"], row["verb"]): row for row in rows}
+    cells = [[f"`{verb}`", *(cell for count in counts for cell in _cells(found.get((count, verb))))] for verb in VERBS]
     titles = [title for count in counts for title in (f"{count:,}: MiB", "s")]
-    note = (
-        f"Highest memory of a command (VmHWM) and its seconds; {os.cpu_count()} cores, which others may have used too."
-    )
-    return f"{markdown(['photographs', *titles], list(rows.values()))}\n\n{note}"
+    cores = " and ".join(sorted({str(row["cores"]) for row in rows}))
+    note = f"Highest memory of a command (VmHWM) and its seconds; {cores} cores, which others may have used too."
+    return f"{markdown(['photographs', *titles], cells)}\n\n{note}"
+
+
+def _cells(row: dict[str, Any] | None) -> tuple[str, str]:
+    return ("–", "–") if row is None else (f"{row['main_peak_mib']:,.0f}", f"{row['seconds']:,.0f}")
 
 
 PEAKS = {"peak_mib": "peak MiB", "own_peak_mib": "own MiB", "main_peak_mib": "main MiB"}
@@ -176,6 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, nargs="+", metavar="N")
     parser.add_argument("--photographs", action="store_true")
+    parser.add_argument("--table", action="store_true")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--json", action="store_true")
@@ -186,9 +211,10 @@ def main() -> None:
         print(json.dumps(train(args.train, args.settings)))
         return
     if args.photographs:
-        page = Path(__file__).parents[1] / "docs" / "speed.md"
-        made = photographs(args.images or [1_000, 20_000])
-        page.write_text(renewed(page.read_text(), made, begin=BEGIN))
+        if not args.table:
+            photographs(args.images or [1_000, 20_000])
+        made = table_of_photographs(kept_rows())
+        PAGE.write_text(renewed(PAGE.read_text(), made, begin=BEGIN))
         print(made)
         return
     settings = {"fit.epochs": args.epochs, "fit.batch_size": args.batch}
