@@ -108,24 +108,12 @@ def count_beside(
     base, of_known = up_to_limit(to_known.min(axis=1)), to_known.argmin(axis=1)
     usual = expected.gain * _known_size(of_known[sure]) * (base[sure].mean() if sure.any() else 0.0)
 
-    def classes_of(free: int) -> Ids:
-        """The free centre of each image, -1 where it has too few images, or such as are a part of a known class."""
-        beside = k_means_beside(seen, fixed, free, seed, starts=6)
-        labels, sizes, new = beside.labels, beside.sizes, np.flatnonzero(beside.labels >= 0)
-        if not len(sizes):
-            return labels
-        nearest = np.zeros((len(sizes), len(fixed)))
-        np.add.at(nearest, (labels[new], of_known[new]), 1)
-        gains = np.bincount(labels[new], (base - beside.nearest())[new], minlength=len(sizes))
-        a_part = (nearest.max(axis=1) >= ALIKE * sizes) & (gains < APART * usual)
-        return np.where((labels >= 0) & ((sizes >= LEAST) & ~a_part)[labels], labels, -1)
-
     few, many, best, number = 0, 1, NOTHING, 0
 
     def enough(free: int) -> bool:
         """Whether Ward finds as many clusters, or more, in what is left of the free centres."""
         nonlocal best, number
-        labels = classes_of(free)
+        labels = _new_classes(k_means_beside(seen, fixed, free, seed, starts=6), base, of_known, usual)
         taken, classes = labels >= 0, len(np.unique(labels[labels >= 0]))
         if classes < max(number, 1):
             return False
@@ -146,6 +134,22 @@ def count_beside(
     if not number:
         return NOTHING
     return replace(best, number=number, least=min(best.least, number), most=max(best.most, number))
+
+
+def _new_classes(beside: Beside, base: Floats, of_known: Ids, usual: float) -> Ids:
+    """``(n,)``: the free centre of each image, -1 where it has too few, or such as are a part of a known class.
+
+    ``base`` are the squared distances from the known classes, ``of_known`` the nearest of them, and ``usual`` is what a
+    free centre explains without anything new.
+    """
+    labels, sizes, new = beside.labels, beside.sizes, np.flatnonzero(beside.labels >= 0)
+    if not len(sizes):
+        return labels
+    nearest = np.zeros((len(sizes), int(of_known.max()) + 1))
+    np.add.at(nearest, (labels[new], of_known[new]), 1)
+    gains = np.bincount(labels[new], (base - beside.nearest())[new], minlength=len(sizes))
+    a_part = (nearest.max(axis=1) >= ALIKE * sizes) & (gains < APART * usual)
+    return np.where((labels >= 0) & ((sizes >= LEAST) & ~a_part)[labels], labels, -1)
 
 
 def _with_classes(points: Floats, fixed: Floats, new: int, seed: int) -> Beside | None:
