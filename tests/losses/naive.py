@@ -25,14 +25,14 @@ def activations(features: Mapping[View, Tensor], logits: Mapping[tuple[str, View
     )
 
 
-def example(seed: int = 0, images: int = IMAGES) -> LossInputs:
-    """A batch in the second step of a discovery."""
+def example(seed: int = 0, images: int = IMAGES, heads: Mapping[str, int] | None = None) -> LossInputs:
+    """A batch in the second step of a discovery; with ``heads`` of a term's own, by their number of outputs."""
     generator = torch.Generator().manual_seed(seed)
 
     def random(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
-    sizes = {"joint": SEEN + NOVEL, "novel": NOVEL, "auxiliary": NOVEL}
+    sizes = {"joint": SEEN + NOVEL, "novel": NOVEL, "auxiliary": NOVEL, **(heads or {})}
     both = (FIRST, SECOND)
     return LossInputs(
         labelled_classes=LABELLED,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hoarfrost import Learner
 from hoarfrost.errors import InputError
 from hoarfrost.models import efficientnet
-from hoarfrost.models.backbones import build_backbone, look_at
+from hoarfrost.models.backbones import build_backbone, traits_of
 from hoarfrost.models.efficientnet import STAGES, EfficientNet, Layer, pretrained_weights
 
 
@@ -112,7 +112,7 @@ class TestWeights:
 
     def test_looking_at_it_reads_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(efficientnet, "pretrained_weights", lambda: pytest.fail("they were read"))
-        looks, parts, pretrained = look_at("efficientnet-lite0")
+        looks, parts, pretrained = traits_of("efficientnet-lite0")
         assert (looks.side, looks.channels, looks.mean, looks.std) == (224, 3, (0.498,) * 3, (0.502,) * 3)
         assert pretrained
         assert parts[:3] == ("stem", "stage1", "stage2")

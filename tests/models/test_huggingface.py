@@ -12,7 +12,7 @@ import torch
 
 from hoarfrost import Learner
 from hoarfrost.errors import InputError
-from hoarfrost.models.backbones import build_backbone, look_at
+from hoarfrost.models.backbones import build_backbone, traits_of
 
 transformers = pytest.importorskip("transformers")
 
@@ -79,5 +79,5 @@ def test_it_can_be_tuned_in_part(folder: Path) -> None:
 def test_one_that_cannot_be_had_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "nothing known"}')
     with pytest.raises(InputError, match="cannot be had") as error:
-        look_at(str(tmp_path))
+        traits_of(str(tmp_path))
     assert "\n" not in str(error.value)

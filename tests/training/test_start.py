@@ -22,7 +22,8 @@ from hoarfrost.models.statistics import ClassStatistics, Kept, transformed
 from hoarfrost.recipes import RECIPES
 from hoarfrost.settings import override
 from hoarfrost.training.processes import Processes
-from hoarfrost.training.start import TYPICAL, start_from_clusters
+from hoarfrost.training.start import start_from_clusters
+from hoarfrost.unsorted.clusters import TYPICAL
 
 WIDTH = 64
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hoarfrost.unsorted.expectations import expectations
 from hoarfrost.unsorted.known import KnownClasses
-from hoarfrost.unsorted.mixed import NOTHING, Expected, anything_new, count_beside, sort
+from hoarfrost.unsorted.mixed import NOTHING, Expected, anything_new, count_new_classes, tell_apart
 from hoarfrost.unsorted.number import LEAST, Levels, learned_levels
 
 Floats = NDArray[np.float64]
@@ -43,14 +43,14 @@ def test_old_and_new_are_told_apart_and_nothing_new_is_nothing() -> None:
     levels = learned_levels(points, labels, seed=0)
     (old, old_labels), (new, new_labels) = images(range(9), 12, seed=1), images(range(9, 12), 20, seed=2)
     assert not anything_new(known, old, expected, seed=0)
-    assert count_beside(known, old, old, expected, levels, seed=0).number == 0
+    assert count_new_classes(known, old, old, expected, levels, seed=0).number == 0
     strange = np.concatenate([old, np.full((1, FEATURES), 30.0)])
-    assert count_beside(known, strange, strange, expected, levels, seed=0).number == 0, "one image is no class"
+    assert count_new_classes(known, strange, strange, expected, levels, seed=0).number == 0, "one image is no class"
 
     folder, true = np.concatenate([old, new]), np.concatenate([old_labels, new_labels])
-    count = count_beside(known, folder, folder, expected, levels, seed=0)
+    count = count_new_classes(known, folder, folder, expected, levels, seed=0)
     assert count.number == 3
-    found = sort(known, folder, count.number, seed=0)
+    found = tell_apart(known, folder, count.number, seed=0)
     sure = ~found.unsure(expected)
     assert sure.mean() > 0.85
     assert np.array_equal(found.labels[sure], np.where(true < 9, true, -1)[sure])
@@ -58,7 +58,7 @@ def test_old_and_new_are_told_apart_and_nothing_new_is_nothing() -> None:
     assert expected.error is not None
     assert expected.error < 0.05
 
-    odd = sort(known, np.concatenate([folder, np.full((1, FEATURES), 60.0)]), 3, seed=0)
+    odd = tell_apart(known, np.concatenate([folder, np.full((1, FEATURES), 60.0)]), 3, seed=0)
     assert odd.unsure(expected)[-1], "what is far from everything is unsure"
 
 
@@ -68,9 +68,9 @@ def test_a_few_strange_images_beside_a_new_class_are_no_class() -> None:
     few, enough = (images(range(10, 11), size, seed=3)[0] for size in (LEAST - 1, LEAST + 2))
     for strange, number in ((few, 1), (enough, 2)):
         folder = np.concatenate([old, new, strange])
-        assert count_beside(known, folder, folder, expected, levels, seed=0).number == number
+        assert count_new_classes(known, folder, folder, expected, levels, seed=0).number == number
     folder = np.concatenate([old, few])
-    assert count_beside(known, folder, folder, expected, levels, seed=0) == NOTHING
+    assert count_new_classes(known, folder, folder, expected, levels, seed=0) == NOTHING
 
 
 @pytest.mark.parametrize(("classes", "size"), [(3, 6), (5, 4), (9, 20)])
@@ -82,7 +82,8 @@ def test_folders_of_few_known_images_have_nothing_new(classes: int, size: int) -
     assert expected is not None
     old = [images(range(classes), folder, seed)[0] for folder in (1, 2, 5, 10) for seed in range(1, 7)]
     levels = learned_levels(points, labels, seed=0)
-    assert [count_beside(known, folder, folder, expected, levels, seed=0).number for folder in old] == [0] * len(old)
+    counts = [count_new_classes(known, folder, folder, expected, levels, seed=0).number for folder in old]
+    assert counts == [0] * len(old)
     new = images(range(classes, classes + 1), 6, seed=7)[0]
     assert all(anything_new(known, np.concatenate([folder, new]), expected, seed=0) for folder in old)
 
@@ -93,7 +94,7 @@ def test_parts_of_known_classes_are_no_new_ones() -> None:
         known, expected, levels = learned_of(range(9), 8, seed)
         (old, _), (new, _) = images(range(9), 12, seed + 10), images(range(9, 11), 12, seed + 20)
         folder = np.concatenate([old, new])
-        assert count_beside(known, folder, folder, expected, levels, seed=0).number == 2
+        assert count_new_classes(known, folder, folder, expected, levels, seed=0).number == 2
 
 
 @pytest.mark.parametrize(("far", "strange"), [(5, 3), (8, 2), (12, 1), (20, 1), (20, 3)])
@@ -102,8 +103,8 @@ def test_new_classes_are_found_beside_images_that_are_stranger(far: float, stran
     (old, _), (new, _) = images(range(9), 12, seed=1), images(range(9, 12), 20, seed=2)
     odd = far + np.random.default_rng(3).normal(size=(strange, FEATURES))
     folder = np.concatenate([old, new, odd])
-    assert count_beside(known, folder, folder, expected, levels, seed=0).number == 3
-    found = sort(known, folder, 3, seed=0)
+    assert count_new_classes(known, folder, folder, expected, levels, seed=0).number == 3
+    found = tell_apart(known, folder, 3, seed=0)
     assert found.unsure(expected)[-strange:].all()
     assert ((found.gap > 0) == (found.labels < 0)).all()
     assert (found.labels[len(old) : len(old) + len(new)] < 0).mean() > 0.95

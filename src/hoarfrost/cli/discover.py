@@ -75,7 +75,7 @@ def main(args: argparse.Namespace) -> int:
     begins = processes.first(lambda: work.begins(out, resume=args.resume))
     with Following() as progress:
         learner.follow(progress)
-        images = learner.prepare(Path(args.images), options.keeping(args), look=begins)
+        images = learner.prepare(Path(args.images), options.keeping(args), compute=begins)
     if args.novel is not None:
         check_novel(args.novel, len(images))
     content = {

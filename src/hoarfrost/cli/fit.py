@@ -61,7 +61,7 @@ def main(args: argparse.Namespace) -> int:
     begins = processes.first(lambda: work.begins(out, resume=args.resume))
     with Following() as progress:
         images = read_labelled(
-            Path(args.images), config, runtime, keep=options.keeping(args), look=begins, observer=progress
+            Path(args.images), config, runtime, keep=options.keeping(args), compute=begins, observer=progress
         )
     doubtful = doubts(images, Path(args.images))
     for doubt in doubtful:

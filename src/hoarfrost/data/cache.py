@@ -41,14 +41,14 @@ class ImageStorage:
     cache: a folder for one file of decoded pixels, from which they are then read.
     photographs: the side to which photographs are resized where none is asked for. Images of that side stay on disk:
     features are made of them once.
-    look: what is to be done with photographs when they are first read, given them and the number of their classes; it
-    says which cannot be read. None: they are decoded, to find those.
+    first_read: what is to be done with photographs when they are first read, given them and the number of their
+    classes; it says which cannot be read. None: they are decoded, to find those.
     """
 
     on_disk: bool | None = None
     cache: Path | None = None
     photographs: int | None = None
-    look: Callable[[ImageFiles, int], Sequence[int]] | None = None
+    first_read: Callable[[ImageFiles, int], Sequence[int]] | None = None
 
     def stay_on_disk(self, images: OnDisk) -> bool:
         """Whether these do."""
@@ -56,7 +56,7 @@ class ImageStorage:
             return True
         return too_large(images) if self.on_disk is None else self.on_disk
 
-    def to_channels_last(self, images: ImageSet) -> ImageSet:
+    def placed(self, images: ImageSet) -> ImageSet:
         """The same images where they are to be kept."""
         if not isinstance(images.images, OnDisk):
             return images

@@ -139,10 +139,10 @@ def read_images(
             on_disk=True if keep.cache is not None else keep.on_disk,
             cache=keep.cache,
             photographs=keep.photographs,
-            look=keep.look,
+            first_read=keep.first_read,
             least_classes=least_classes,
         )
-        return keep.to_channels_last(given)
+        return keep.placed(given)
     if path.suffix != ".npz":
         raise InputError(f"{path} is neither a folder of images nor a .npz file")
     images = read_npz(path, least_classes=least_classes if labelled else 1)
@@ -269,7 +269,7 @@ def _list_jpegs(folder: Path) -> list[Path]:
 
 def _decoded(files: list[tuple[Path, int]], names: tuple[str, ...], size: int | None, keep: ImageStorage) -> ImageSet:
     images = ImageFiles(tuple(path for path, _ in files), size=64 if size is None else size, channels=3)
-    return keep.to_channels_last(ImageSet(images, np.array([label for _, label in files], dtype=np.int64), names))
+    return keep.placed(ImageSet(images, np.array([label for _, label in files], dtype=np.int64), names))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

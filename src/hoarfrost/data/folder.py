@@ -131,7 +131,7 @@ def read_folder(
     on_disk: bool | None = None,
     cache: Path | None = None,
     photographs: int | None = None,
-    look: Callable[[ImageFiles, int], Sequence[int]] | None = None,
+    first_read: Callable[[ImageFiles, int], Sequence[int]] | None = None,
     least_classes: int = 2,
 ) -> ImageSet:
     """Read the images under `folder`, resized to (size, size, channels).
@@ -144,7 +144,7 @@ def read_folder(
     channels: by default 1 where every image is gray, else 3.
     on_disk: verify the files now, but decode them when they are used; by default where they would take more than half
     of the free memory, and where they have the side of `photographs`.
-    look: see `ImageStorage`.
+    first_read: see `ImageStorage`.
     least_classes: of labelled images, fewer are refused.
     cache: verify files on disk by keeping their decoded pixels there (`hoarfrost.data.cache`), or by finding them.
 
@@ -167,7 +167,7 @@ def read_folder(
         found = PathList(_find_files(root, "") if given is None else _find_given(given))
 
     headers = _read_headers(root, found)
-    keep = ImageStorage(on_disk, cache, photographs, look)
+    keep = ImageStorage(on_disk, cache, photographs, first_read)
     place = str(root) if given is None else "the paths given"
 
     def check(kept: Ids) -> tuple[PathList, set[str]]:
@@ -189,16 +189,16 @@ def read_folder(
             raise InputError(f"{root} is a folder with one class ('{present.pop()}'): at least two are needed")
         return paths, present
 
-    def first_look(files: ImageFiles, kept: Ids) -> Sequence[int]:
+    def find_broken(files: ImageFiles, kept: Ids) -> Sequence[int]:
         """What cannot be read of the files; where that takes long, after what can be refused before."""
-        if look is None or not files.photographs:
+        if first_read is None or not files.photographs:
             return files.decode_into(None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SkippedFiles)  # it comes at the end, with all that is left out
             _, present = check(kept)
-        return look(files, len(present))
+        return first_read(files, len(present))
 
-    images, kept = _read_images(root, found, headers, size=size, channels=channels, keep=keep, first_look=first_look)
+    images, kept = _read_images(root, found, headers, size=size, channels=channels, keep=keep, find_broken=find_broken)
     paths, present = check(kept)
     paths = images.files.names if isinstance(images, ImageFiles) else paths
     if not labelled:
@@ -367,7 +367,7 @@ def _read_images(
     size: int | None,
     channels: int | None,
     keep: ImageStorage,
-    first_look: Callable[[ImageFiles, Ids], Sequence[int]],
+    find_broken: Callable[[ImageFiles, Ids], Sequence[int]],
 ) -> tuple[Pixels | ImageFiles, Ids]:
     """The images, and the positions of those files that can be decoded to the end.
 
@@ -399,7 +399,7 @@ def _read_images(
                 continue
         if on_disk:
             files = files.noted() if files.photographs else files
-            broken = list(first_look(files, kept))
+            broken = list(find_broken(files, kept))
             if not broken:
                 return files, kept
             good, kept = np.delete(np.arange(len(kept)), broken), np.delete(kept, broken)

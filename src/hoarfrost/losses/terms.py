@@ -68,7 +68,7 @@ class Term(ABC):
     def _number(self, name: str, otherwise: float) -> float:
         """The value of a field, if there is one of that name and it is a number."""
         value = getattr(self, name, otherwise)
-        return value if isinstance(value, int | float) else otherwise
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else otherwise
 
     @property
     def views(self) -> tuple[View, ...]:

@@ -159,7 +159,7 @@ def name_of(backbone: Backbone) -> str:
     return f"{OBJECT}{kind.__module__}.{kind.__qualname__}"
 
 
-class Looks(NamedTuple):
+class Traits(NamedTuple):
     """What can be said of a backbone before there are images."""
 
     input: Input
@@ -168,20 +168,20 @@ class Looks(NamedTuple):
     pretrained: bool
 
     @classmethod
-    def of(cls, backbone: Backbone) -> Looks:
+    def of(cls, backbone: Backbone) -> Traits:
         """Of one that is there."""
         return cls(backbone.input, tuple(backbone.parts), backbone.pretrained)
 
 
-def look_at(name: str, given: Backbone | None = None) -> Looks:
+def traits_of(name: str, given: Backbone | None = None) -> Traits:
     """What can be said of a backbone by its name; where that is the name of a ``given`` object, of that one."""
     if given is not None and name == name_of(given):
-        return Looks.of(given)
-    return _look_at(name, find_backbone(name))
+        return Traits.of(given)
+    return _traits_of(name, find_backbone(name))
 
 
 @cache
-def _look_at(name: str, build: Callable[[int], Backbone]) -> Looks:
+def _traits_of(name: str, build: Callable[[int], Backbone]) -> Traits:
     """Makes one to see; it reads no weights."""
     with torch.random.fork_rng(devices=[]):  # those that were drawn are thrown away
-        return Looks.of(_made(name, build, 3))
+        return Traits.of(_made(name, build, 3))

@@ -23,11 +23,10 @@ from hoarfrost.models.statistics import ClassStatistics, transformed
 from hoarfrost.seeding import derive
 from hoarfrost.training.calibration import calibrated
 from hoarfrost.training.inference import Inference
-from hoarfrost.training.start import in_few_directions, typical_of
-from hoarfrost.unsorted.clusters import k_means, squared_distances
+from hoarfrost.unsorted.clusters import in_few_directions, k_means, squared_distances, typical_of
 from hoarfrost.unsorted.expectations import expectations
 from hoarfrost.unsorted.known import KnownClasses, spanned
-from hoarfrost.unsorted.mixed import count_beside, sort
+from hoarfrost.unsorted.mixed import count_new_classes, tell_apart
 from hoarfrost.unsorted.number import LARGEST, LEAST, Count, count_classes, learned_levels
 
 Floats = NDArray[np.floating[Any]]
@@ -231,7 +230,7 @@ def look_at(inference: Inference, before: Model, images: Samples, novel: int | N
     known = KnownClasses(statistics.mean.numpy()[present].astype(np.float64), covariance, len(covariance))
     estimated = None
     if counted is not None:
-        estimated = first(lambda: count_beside(known, points, counted, expected, calibration.levels, seed))
+        estimated = first(lambda: count_new_classes(known, points, counted, expected, calibration.levels, seed))
     number = estimated.number if estimated is not None else novel or 0
-    found = first(lambda: sort(known, points, number, seed))
+    found = first(lambda: tell_apart(known, points, number, seed))
     return Look(number, np.where(found.labels < 0, -1, present[found.labels]), found.unsure(expected), estimated)

@@ -45,7 +45,7 @@ class Computed:
             images.features[name] = self._kept(images, network, compute)[0]
         return images.features[name]
 
-    def look(self, files: ImageFiles, network: Network, compute: Compute) -> list[int]:
+    def read_first(self, files: ImageFiles, network: Network, compute: Compute) -> list[int]:
         """Computes features of files that nobody has read yet; gives the positions of those that cannot be read."""
         readable = Readable(files)
         features, broken = self._kept(readable, network, compute)

@@ -76,26 +76,26 @@ def read_labelled(
     *,
     keep: ImageStorage = AUTO,
     given: Backbone | None = None,
-    look: bool = True,
+    compute: bool = True,
     observer: Observer | None = None,
 ) -> ImageSet:
     """The labelled images that a configuration asks for, which may leave something open, kept as suits them.
 
-    Features of photographs that no stage changes are computed in passing, if ``look``.
+    Features of photographs that no stage changes are computed in passing, if ``compute``.
     """
 
-    def first_look(files: ImageFiles, classes: int) -> list[int]:
+    def first_read(files: ImageFiles, classes: int) -> list[int]:
         # The images' own labels are not known yet, and only how many there are of each class matters.
         some = ImageSet(files, np.arange(len(files)) % classes, tuple(map(str, range(classes))))
         config = choose(asked, some, runtime.device, given)
         if not config.fixed or config.mean is None or config.image_size != files.size:
             return files.decode_into(None)
         network = to_channels_last(new_network(config, classes, given), runtime.device)
-        return Inference(config, runtime, observer=observer).look(files, network)
+        return Inference(config, runtime, observer=observer).read_first(files, network)
 
     single = runtime.processes.count == 1
-    kept = replace(storage(asked, keep, given), look=first_look if look and single else None)
+    kept = replace(storage(asked, keep, given), first_read=first_read if compute and single else None)
     size = suited(asked, given).image_size
     images = read_images(source, labelled=not are_paths(source), size=size, keep=kept)
     config = choose(asked, images, runtime.device, given)
-    return images if config.fixed else keep.to_channels_last(images.fitted(config.image_size))
+    return images if config.fixed else keep.placed(images.fitted(config.image_size))

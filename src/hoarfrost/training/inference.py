@@ -154,9 +154,9 @@ class Inference:
             return FeatureSet(self.computed.of(stored, network, self._features_of(network)), images.labels)
         return FeatureSet(self.features(images, network), images.labels)
 
-    def look(self, files: ImageFiles, network: Network) -> list[int]:
+    def read_first(self, files: ImageFiles, network: Network) -> list[int]:
         """Computes the features of files that nobody has read yet; gives the positions of those that cannot be read."""
-        return self.computed.look(files, network, self._features_of(network))
+        return self.computed.read_first(files, network, self._features_of(network))
 
     def _features_of(self, network: Network) -> Compute:
         def compute(images: OnDisk) -> Iterator[NDArray[np.float32]]:

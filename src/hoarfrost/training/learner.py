@@ -409,10 +409,10 @@ class Learner:
         """
         return held_out(self._inference, self.network, self.prepare(labelled)) if self.config.fixed else None
 
-    def prepare(self, images: Images, keep: ImageStorage = AUTO, *, look: bool = True) -> ImageSet:
+    def prepare(self, images: Images, keep: ImageStorage = AUTO, *, compute: bool = True) -> ImageSet:
         """The images in the size and the channels that this model works on; ``keep`` says where those of files are.
 
-        Features of photographs that no stage changes are computed in passing, if ``look``.
+        Features of photographs that no stage changes are computed in passing, if ``compute``.
         """
         size = self.config.image_size
         if size is None:
@@ -420,9 +420,9 @@ class Learner:
         if isinstance(images, str | Path) or are_paths(images):
             if self.config.fixed:
                 inference, network = self._inference, self.network
-                looks = look and self.runtime.processes.count == 1
-                first_look = (lambda files, _: inference.look(files, network)) if looks else None
-                keep = replace(keep, photographs=size, look=first_look)
+                computes = compute and self.runtime.processes.count == 1
+                first_read = (lambda files, _: inference.read_first(files, network)) if computes else None
+                keep = replace(keep, photographs=size, first_read=first_read)
             return read_images(images, labelled=False, size=size, channels=self.channels, keep=keep)
         return image_set(images).fitted(size, self.channels)
 

@@ -14,7 +14,7 @@ from hoarfrost.data.cache import ImageStorage
 from hoarfrost.data.images import ImageSet, in_chunks
 from hoarfrost.errors import require, unknown
 from hoarfrost.methods import when_fixed
-from hoarfrost.models.backbones import ALL, BUT_LAST, Backbone, Input, look_at
+from hoarfrost.models.backbones import ALL, BUT_LAST, Backbone, Input, traits_of
 from hoarfrost.recipes import get_recipe
 from hoarfrost.settings import override
 
@@ -39,7 +39,7 @@ def resolve(config: Config, images: ImageSet, device: torch.device, given: Backb
 
 def channels_of(config: Config, images: ImageSet, given: Backbone | None = None) -> int:
     """Those that the images of a learner have."""
-    return look_at(config.backbone, given).input.channels or images.shape[2]
+    return traits_of(config.backbone, given).input.channels or images.shape[2]
 
 
 def choose(config: Config, images: ImageSet, device: torch.device, given: Backbone | None = None) -> Config:
@@ -51,7 +51,7 @@ def choose(config: Config, images: ImageSet, device: torch.device, given: Backbo
     """
     asked = _with_backbone(config, images, device)
     config, name = suited(asked, given), asked.backbone
-    wanted, parts, pretrained = look_at(name, given)
+    wanted, parts, pretrained = traits_of(name, given)
     require(
         images.shape[2] in (1, channels_of(config, images, given)),
         f"the backbone {name} takes gray images, not those in colour: choose another --backbone",
@@ -74,7 +74,7 @@ def by_another_method(config: Config, method: Method) -> Config:
     own = get_recipe("folder").config(method, config.seed)
     if config.fixed:
         own = override(own, {**STAYS, **when_fixed(method)})
-    elif look_at(config.backbone).pretrained:
+    elif traits_of(config.backbone).pretrained:
         own = override(own, TUNED)
     design = replace(own.method.design, mirror=config.method.design.mirror)
     return replace(
@@ -90,7 +90,7 @@ def _with_backbone(config: Config, images: ImageSet, device: torch.device) -> Co
     if config.backbone != "auto":
         return config
     side, size = min(images.shape[:2]), config.image_size
-    if images.shape[2] == 3 and side >= PHOTOGRAPH and size in (None, *sides(look_at(FOR_PHOTOGRAPHS).input)):
+    if images.shape[2] == 3 and side >= PHOTOGRAPH and size in (None, *sides(traits_of(FOR_PHOTOGRAPHS).input)):
         return replace(config, backbone=FOR_PHOTOGRAPHS)
     little = (size or default_size([side])) < 24
     return replace(config, backbone="small" if device.type == "cpu" or little else "resnet18")
@@ -98,7 +98,7 @@ def _with_backbone(config: Config, images: ImageSet, device: torch.device) -> Co
 
 def in_words(config: Config) -> str:
     """What was decided of the backbone, in a line."""
-    if not look_at(config.backbone).pretrained:
+    if not traits_of(config.backbone).pretrained:
         how = "learned from these images alone"
     elif config.fixed:
         how = "pretrained and left as it is, so that features are computed once"
@@ -109,7 +109,7 @@ def in_words(config: Config) -> str:
 
 def storage(config: Config, keep: ImageStorage, given: Backbone | None = None) -> ImageStorage:
     """Where labelled images are kept, which are not read yet: photographs for a pretrained backbone stay on disk."""
-    looks = look_at(FOR_PHOTOGRAPHS if config.backbone == "auto" else config.backbone, given)
+    looks = traits_of(FOR_PHOTOGRAPHS if config.backbone == "auto" else config.backbone, given)
     suits = sides(looks.input)
     if not looks.pretrained or (config.backbone == "auto" and config.image_size not in (None, *suits)):
         return keep
@@ -128,7 +128,7 @@ def suited(config: Config, given: Backbone | None = None) -> Config:
     """
     if config.backbone == "auto":
         return config
-    wanted, size = look_at(config.backbone, given).input, config.image_size
+    wanted, size = traits_of(config.backbone, given).input, config.image_size
     require(
         wanted.side is None or size in (None, *sides(wanted)),
         f"the backbone {config.backbone} takes images of {' or '.join(f'{s} x {s}' for s in sorted(sides(wanted)))}"

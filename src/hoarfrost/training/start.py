@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,18 +17,14 @@ from hoarfrost.models.heads import Cosine
 from hoarfrost.models.network import Centres, Network, set_nearest
 from hoarfrost.models.statistics import ClassStatistics, Kept
 from hoarfrost.training.processes import Processes
-from hoarfrost.unsorted.clusters import k_means, principal_components
+from hoarfrost.unsorted.clusters import in_few_directions, k_means, principal_components, typical_of
 from hoarfrost.unsorted.known import RIDGE
 
 Floats = NDArray[np.floating[Any]]
 
-IMAGES_A_DIRECTION = 32
-"""so many images there must be for each direction in which clusters are looked for"""
 MOST_DIRECTIONS = 128
 """of them, where the backbone stays as it is, unless there are more clusters: memory would grow with the square of the
 number of images"""
-TYPICAL = 0.8
-"""the share of a cluster's images, the nearest to its centre, that say what is typical of it"""
 
 
 @dataclass(frozen=True)
@@ -101,13 +96,6 @@ def as_measured(
     return in_few_directions(mapped(features, whitened), len(whitening.factor), novel, most_directions)
 
 
-def in_few_directions(white: Rows, features: int, novel: int, most: int | None = None) -> Floats:
-    """Points with so many features, in no more directions than the number of images allows to look for clusters in."""
-    directions = len(white) // IMAGES_A_DIRECTION
-    directions = max(novel, min(directions, most or directions))
-    return principal_components(white, directions) if directions < features else np.asarray(white)
-
-
 def _means(features: Rows, labels: NDArray[np.int64], clusters: int) -> Tensor:
     """``(clusters, D)``; 0 for a cluster without images."""
     start, ids, total = 0, torch.from_numpy(labels), torch.zeros(())
@@ -115,12 +103,3 @@ def _means(features: Rows, labels: NDArray[np.int64], clusters: int) -> Tensor:
         own = ids[start : (start := start + len(part))]
         total = total + torch.zeros(clusters, part.shape[1]).index_add_(0, own, part)
     return total / torch.from_numpy(np.bincount(labels, minlength=clusters)).clamp(min=1)[:, None]
-
-
-def typical_of(near: Floats) -> NDArray[np.bool_]:
-    """``(N,)``: whether an image is one of the nearest to its centre, from how near each is to each, ``(N, n)``."""
-    labels, typical = near.argmax(axis=1), np.zeros(len(near), dtype=bool)
-    for cluster in range(near.shape[1]):
-        own = np.flatnonzero(labels == cluster)
-        typical[own[np.argsort(-near[own, cluster], kind="stable")[: math.ceil(TYPICAL * len(own))]]] = True
-    return typical

@@ -13,18 +13,23 @@ from hoarfrost.unsorted.clusters import squared_distances
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
 
-STARTS, TRIES, NEIGHBOURS, TOGETHER, ROUNDS = 20, 8, 5, 10, 100
-"""starts, of which the best is taken; images that are tried for each first centre, and how many nearest to each have
-it as their mean; rounds in which all points may change, and rounds at most"""
-FAREST = 36.0
+STARTS = 20
+"""of which the best is taken"""
+TRIES = 8
+"""points that are tried for each first centre, of which the best is taken"""
+NEIGHBOURS = 5
+"""a first centre is the mean of so many points, the nearest to the one that is tried"""
+TOGETHER, ROUNDS = 10, 100
+"""rounds in which all points may change at once, and rounds at most"""
+LIMIT = 36.0
 """times the median squared distance from the fixed centres: what lies farther counts as that far, so that one image
 does not decide alone"""
 AT_ONCE = 2**20
-"""distances that are computed at once, of as many starts as there are"""
+"""distances that are computed at once: so many starts are taken together as have no more"""
 
 
 @dataclass(frozen=True)
-class Beside:
+class FreeCentres:
     """Free centres that k-means found beside fixed ones."""
 
     total: float
@@ -48,10 +53,10 @@ class Beside:
 
 def up_to_limit(distances: Floats) -> Floats:
     """Squared distances, none above the limit."""
-    return np.minimum(distances, FAREST * np.median(distances) or np.inf)
+    return np.minimum(distances, LIMIT * np.median(distances) or np.inf)
 
 
-def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, starts: int = STARTS) -> Beside:
+def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, starts: int = STARTS) -> FreeCentres:
     """K-means of points ``(n, q)`` with ``free`` centres that move, beside ``fixed`` ones ``(K, q)`` that do not.
 
     The distance of a point from its own free centre is that from the mean of the other points there, since the fixed
@@ -59,7 +64,7 @@ def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, start
     is taken away. The best of several starts, each by greedy k-means++ from means of neighbours.
     """
     base = up_to_limit(squared_distances(points, fixed).min(axis=1))
-    best = Beside(float(base.sum()), np.full(len(points), -1), np.zeros((len(points), 0)))
+    best = FreeCentres(float(base.sum()), np.full(len(points), -1), np.zeros((len(points), 0)))
     drawn = np.random.default_rng(seed).random((starts if free else 0, free, TRIES))
     some = max(1, AT_ONCE // (len(points) * max(free, TRIES)))
     for first in range(0, len(drawn), some):
@@ -69,7 +74,7 @@ def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, start
         if totals[start] < best.total:
             left = np.isfinite(distances[start, :, 0])
             renumbered = np.where(labels[start] < 0, -1, left.cumsum()[labels[start]] - 1)
-            best = Beside(float(totals[start]), renumbered, distances[start, left].T)
+            best = FreeCentres(float(totals[start]), renumbered, distances[start, left].T)
     return best
 
 

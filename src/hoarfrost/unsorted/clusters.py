@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,8 +20,14 @@ STARTS = 20
 """of k-means, of which the best is taken"""
 
 FEW, SMALL = 10, 128
-"""times as many directions as are asked for, and more than so many: then Lanczos' method finds them in less time than
-the whole takes"""
+"""Lanczos' method finds directions sooner than all are found, where a matrix has FEW times as many rows as are asked
+for, and more than SMALL"""
+
+
+IMAGES_A_DIRECTION = 32
+"""so many images there must be for each direction in which clusters are looked for"""
+TYPICAL = 0.8
+"""the share of a cluster's images, the nearest to its centre, that say what is typical of it"""
 
 
 @dataclass(frozen=True)
@@ -100,3 +107,19 @@ def squared_distances(points: Floats, centres: Floats, squares: Floats | None = 
     apart = squares[:, None] + np.square(centres).sum(axis=1) - 2 * points @ centres.T
     distances: Floats = np.maximum(apart, 0)
     return distances
+
+
+def in_few_directions(white: Rows, features: int, novel: int, most: int | None = None) -> Floats:
+    """Points with so many features, in no more directions than the number of images allows to look for clusters in."""
+    directions = len(white) // IMAGES_A_DIRECTION
+    directions = max(novel, min(directions, most or directions))
+    return principal_components(white, directions) if directions < features else np.asarray(white)
+
+
+def typical_of(near: Floats) -> NDArray[np.bool_]:
+    """``(N,)``: whether an image is one of the nearest to its centre, from how near each is to each, ``(N, n)``."""
+    labels, typical = near.argmax(axis=1), np.zeros(len(near), dtype=bool)
+    for cluster in range(near.shape[1]):
+        own = np.flatnonzero(labels == cluster)
+        typical[own[np.argsort(-near[own, cluster], kind="stable")[: math.ceil(TYPICAL * len(own))]]] = True
+    return typical

@@ -10,17 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost.unsorted.known import KnownClasses, spanned
-from hoarfrost.unsorted.mixed import UNKNOWN, Expected, first_gain, sort
+from hoarfrost.unsorted.mixed import UNKNOWN, Expected, first_gain, tell_apart
 from hoarfrost.unsorted.number import LEAST
 
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
 
-DRAWS, FOLDS = 8, (8, 4)
-"""folders that are made of known classes to learn from; parts in which unseen images are looked at, many and few"""
+GAINS, DRAWS = 12, 8
+"""folders that are made of known classes to learn from: without anything new, and with a third of the classes as new"""
+FOLDS = (8, 4)
+"""of cross-validation, for how far unseen images lie off: two numbers, from which it follows without folds"""
 UNSURE, TOLERATED = 0.05, 0.02
-"""the share of the images in those folders that are unsure, since old and new are nearly as near; and of those taken
-for old that are new, or the other way round, up to which none are"""
+"""the share of the images in those folders that are unsure, since old and new are nearly as near; none are, where no
+more than the second share is taken for old and is new, or the other way round"""
 USUAL = 0.5
 """the least that a free centre is taken to explain where nothing is new, as a part of what a known class has: of small
 classes it may be nothing"""
@@ -41,10 +43,10 @@ def expectations(points: Floats, labels: Ids, seed: int, *, diagonal: bool, lear
     made_of = partial(KnownClasses.of, features=features, diagonal=diagonal)
     points = points.astype(np.float64) if diagonal else spanned(points)
     found = []
-    for _ in range(DRAWS + 4):
+    for _ in range(GAINS):
         fit, rest = _halves(labels, random)
         known = made_of(points[fit], labels[fit])
-        found.append(first_gain(*known.view(points[rest]), 0))
+        found.append(first_gain(*known.reduced(points[rest]), 0))
     many, few = (_unseen_distances(points, labels, made_of, parts, random) for parts in FOLDS)
     made = [_made_folder(points, labels, made_of, random) for _ in range(DRAWS)]
     gap, wrong = np.concatenate([gap for gap, _ in made]), np.concatenate([wrong for _, wrong in made])
@@ -98,7 +100,7 @@ def _made_folder(
     fit = fit[~new[fit]]
     folder = np.concatenate([rest, np.setdiff1d(np.flatnonzero(new), rest)])
     known = made_of(points[fit], labels[fit])
-    found = sort(known, points[folder], len(held), int(random.integers(2**31)))
+    found = tell_apart(known, points[folder], len(held), int(random.integers(2**31)))
     return found.gap, (found.labels < 0) != new[folder]
 
 

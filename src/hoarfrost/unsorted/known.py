@@ -15,7 +15,7 @@ Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
 
 RIDGE = 7 / 3
-"""added to the variances that features are whitened by, as a part of their mean: both count as 7 to 3"""
+"""added to the variances that features are whitened by, as a part of their mean: ridge to mean variance as 7 to 3"""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class KnownClasses:
     covariance: Floats
     """(D, D) within classes, or (D,): the variances alone"""
     features: int
-    """D, or more where these are the directions in which there is anything"""
+    """over how many the mean variance is taken: D, or more where `spanned` has left out empty directions"""
     ridge: float = RIDGE
     """added to the variances that points are whitened by, as a part of the mean variance of all features"""
 
@@ -41,7 +41,7 @@ class KnownClasses:
         return cls(means, within, features)
 
     def joined(self, more: KnownClasses, share: float) -> KnownClasses:
-        """With the classes of ``more`` behind these, which have that share of all images."""
+        """With the classes of ``more`` behind these; ``more`` has that share of all images."""
         covariance = (1 - share) * self.covariance + share * more.covariance
         return replace(self, means=np.concatenate([self.means, more.means]), covariance=covariance)
 
@@ -63,7 +63,7 @@ class KnownClasses:
 
         return mapped(points, white), white(self.means)
 
-    def view(self, points: Rows, free: int = 0) -> tuple[Floats, Floats]:
+    def reduced(self, points: Rows, free: int = 0) -> tuple[Floats, Floats]:
         """Both in the directions in which they vary most: as many as classes, known or new."""
         white, means = self.whitened(points)
         directions = Directions.of(white, means, count=max(len(means), free, 2))

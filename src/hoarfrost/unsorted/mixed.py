@@ -8,6 +8,7 @@ that class.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost.data.rows import Rows
-from hoarfrost.unsorted.beside import Beside, k_means_beside, up_to_limit
+from hoarfrost.unsorted.beside import FreeCentres, k_means_beside, up_to_limit
 from hoarfrost.unsorted.clusters import squared_distances
 from hoarfrost.unsorted.known import KnownClasses
 from hoarfrost.unsorted.number import LEAST, MOST, Count, Levels, count_classes
@@ -27,22 +28,26 @@ STRANGE = 3
 """centres more than classes, which may go to a few strange images"""
 CERTAIN = 2.0
 """times what one free centre explains without anything new: then something is new"""
-ALIKE, APART = 0.9, 3.0
+PART_SHARE, PART_GAIN = 0.9, 3.0
 """the share of the images of a free centre that come nearest to one known class: then they are a part of it, unless the
 centre explains so many times what one does without anything new"""
-FARTHER = 3.0
-"""standard errors by which images lie farther off than unseen ones of known classes: then something is new"""
-FAR = 6.0
-"""times the median distance of the images that are taken for old, or for new: what lies farther is unsure too"""
+STANDARD_ERRORS = 3.0
+"""by which images lie farther off than unseen ones of known classes: then something is new"""
+UNSURE_BEYOND = 6.0
+"""times the median squared distance of the images that are taken for old, or for new: what is farther off is unsure"""
+FEW_STARTS = 6
+"""of k-means, where a number is looked for and not yet the classes themselves"""
+MANY_FREE = 8
+"""free centres at least, to find images that are surely of known classes in a folder that has new ones"""
 
 
 def _surely_known(points: Floats, fixed: Floats, seed: int, least: int = 2) -> NDArray[np.bool_]:
     """``(n,)``: of a known class even where many free centres, and at ``least`` so many, take what they can."""
-    return k_means_beside(points, fixed, max(least, len(fixed) // 2), seed, starts=6).labels < 0
+    return k_means_beside(points, fixed, max(least, len(fixed) // 2), seed, starts=FEW_STARTS).labels < 0
 
 
 def _known_size(of_known: Ids) -> float:
-    """Images of a known class in a folder, as one of these images ``(n,)`` of known classes finds it."""
+    """Images in the class of a random one of these images, which have the known classes ``(n,)``."""
     counts = np.bincount(of_known)
     return max(float(np.square(counts).sum() / max(counts.sum(), 1)), 2.0)
 
@@ -53,12 +58,12 @@ def first_gain(points: Floats, fixed: Floats, seed: int) -> float:
     It is Hartigan's number for one cluster more, divided by the number of images in a known class.
     """
     size = _known_size(squared_distances(points, fixed).argmin(axis=1)[_surely_known(points, fixed, seed)])
-    none, one = (k_means_beside(points, fixed, free, seed, starts=6).total for free in (0, 1))
+    none, one = (k_means_beside(points, fixed, free, seed, starts=FEW_STARTS).total for free in (0, 1))
     return float((none - one) * max(len(points) - len(fixed), 1) / max(none, 1e-12) / size)
 
 
 UNKNOWN = 1e30
-"""a deviation that no distance comes near to"""
+"""more than any squared distance, or deviation of one, can be"""
 
 
 @dataclass(frozen=True)
@@ -82,19 +87,20 @@ def anything_new(known: KnownClasses, points: Rows, expected: Expected, seed: in
     """Whether a free centre explains much more than without anything new, or the images lie farther off than that."""
     farther = (float(known.nearest(points).mean()) - expected.distance) / expected.deviation
     error = math.sqrt(1 / len(points) + 1 / max(expected.images, 1))
-    return first_gain(*known.view(points), seed) > CERTAIN * expected.gain or farther > FARTHER * error
+    return first_gain(*known.reduced(points), seed) > CERTAIN * expected.gain or farther > STANDARD_ERRORS * error
 
 
 NOTHING = Count(0, 0, 0, 0.0, ())
 
 
-def count_beside(
+def count_new_classes(
     known: KnownClasses, points: Rows, counted: Rows, expected: Expected, levels: Levels, seed: int
 ) -> Count:
     """The number of new classes in a mixed folder, 0 where nothing is new; ``counted`` are the points for Ward.
 
-    It is the largest number of free centres for which Ward finds as many clusters, or more, in the images they take.
-    Centres with fewer images than a class must have, and those of a part of a known class, do not count.
+    It is the largest number of free centres for which Ward finds as many clusters, or more, in the images they take,
+    and which `tell_apart` will find again. Centres with fewer images than a class must have, and those of a part of a
+    known class, do not count.
     """
     if len(points) > MOST:
         sample = np.sort(np.random.default_rng(seed).permutation(len(points))[:MOST])
@@ -102,33 +108,20 @@ def count_beside(
         points, counted = points[sample], counted[sample]
     if not anything_new(known, points, expected, seed):
         return NOTHING
-    seen, fixed = known.view(points)
+    seen, fixed = known.reduced(points)
     # Few free centres beside few known classes would leave many new images among the known ones.
-    to_known, sure = squared_distances(seen, fixed), _surely_known(seen, fixed, seed, least=8)
+    to_known, sure = squared_distances(seen, fixed), _surely_known(seen, fixed, seed, least=MANY_FREE)
     base, of_known = up_to_limit(to_known.min(axis=1)), to_known.argmin(axis=1)
     usual = expected.gain * _known_size(of_known[sure]) * (base[sure].mean() if sure.any() else 0.0)
 
-    few, many, best, number = 0, 1, NOTHING, 0
+    def found(free: int) -> tuple[int, Count]:
+        """How many of so many free centres are classes, and what Ward counts in the images that those take."""
+        beside = k_means_beside(seen, fixed, free, seed, starts=FEW_STARTS)
+        labels = _new_classes(beside, base, of_known, usual)
+        taken = labels >= 0
+        return len(np.unique(labels[taken])), count_classes(counted[taken], levels, seed) if taken.any() else NOTHING
 
-    def enough(free: int) -> bool:
-        """Whether Ward finds as many clusters, or more, in what is left of the free centres."""
-        nonlocal best, number
-        labels = _new_classes(k_means_beside(seen, fixed, free, seed, starts=6), base, of_known, usual)
-        taken, classes = labels >= 0, len(np.unique(labels[labels >= 0]))
-        if classes < max(number, 1):
-            return False
-        more = count_classes(counted[taken], levels, seed)
-        if more.number >= classes:
-            best, number = more, classes
-        return more.number >= classes
-
-    while many <= 2 * number + 1 + STRANGE:
-        if not enough(many) and number:
-            break
-        few, many = many, 2 * many
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (middle, many) if enough(middle) else (few, middle)
+    number, best = _most_classes(found)
     while number and _with_classes(seen, fixed, number, seed) is None:
         number -= 1
     if not number:
@@ -136,7 +129,33 @@ def count_beside(
     return replace(best, number=number, least=min(best.least, number), most=max(best.most, number))
 
 
-def _new_classes(beside: Beside, base: Floats, of_known: Ids, usual: float) -> Ids:
+def _most_classes(found: Callable[[int], tuple[int, Count]]) -> tuple[int, Count]:
+    """The most classes for which Ward counts as many or more, with that count; (0, NOTHING) where there are none.
+
+    The number of free centres, of which not all are classes, is doubled as long as that is so, and then halved in
+    between.
+    """
+    number, best, enough, too_many = 0, NOTHING, 0, 1
+
+    def is_enough(free: int) -> bool:
+        nonlocal number, best
+        classes, count = found(free)
+        if classes < max(number, 1) or count.number < classes:
+            return False
+        number, best = classes, count
+        return True
+
+    while too_many <= 2 * number + 1 + STRANGE:
+        if not is_enough(too_many) and number:
+            break
+        enough, too_many = too_many, 2 * too_many
+    while too_many - enough > 1:
+        middle = (enough + too_many) // 2
+        enough, too_many = (middle, too_many) if is_enough(middle) else (enough, middle)
+    return number, best
+
+
+def _new_classes(beside: FreeCentres, base: Floats, of_known: Ids, usual: float) -> Ids:
     """``(n,)``: the free centre of each image, -1 where it has too few, or such as are a part of a known class.
 
     ``base`` are the squared distances from the known classes, ``of_known`` the nearest of them, and ``usual`` is what a
@@ -148,11 +167,11 @@ def _new_classes(beside: Beside, base: Floats, of_known: Ids, usual: float) -> I
     nearest = np.zeros((len(sizes), int(of_known.max()) + 1))
     np.add.at(nearest, (labels[new], of_known[new]), 1)
     gains = np.bincount(labels[new], (base - beside.nearest())[new], minlength=len(sizes))
-    a_part = (nearest.max(axis=1) >= ALIKE * sizes) & (gains < APART * usual)
+    a_part = (nearest.max(axis=1) >= PART_SHARE * sizes) & (gains < PART_GAIN * usual)
     return np.where((labels >= 0) & ((sizes >= LEAST) & ~a_part)[labels], labels, -1)
 
 
-def _with_classes(points: Floats, fixed: Floats, new: int, seed: int) -> Beside | None:
+def _with_classes(points: Floats, fixed: Floats, new: int, seed: int) -> FreeCentres | None:
     """K-means with as few free centres as so many ``new`` classes need, when some go to strange images.
 
     None where they are not found: each has at least as many images as a class must have.
@@ -165,7 +184,7 @@ def _with_classes(points: Floats, fixed: Floats, new: int, seed: int) -> Beside 
 
 
 @dataclass(frozen=True)
-class Sorted:
+class OldOrNew:
     """What each image of a mixed folder is."""
 
     labels: Ids
@@ -183,13 +202,13 @@ class Sorted:
         unsure: NDArray[np.bool_] = (np.abs(self.gap) < expected.margin) | self.strange
         for group in (self.labels < 0, self.labels >= 0):
             if group.any():
-                unsure |= group & (self.distance > FAR * np.median(self.distance[group]))
+                unsure |= group & (self.distance > UNSURE_BEYOND * np.median(self.distance[group]))
         return unsure
 
 
-def sort(known: KnownClasses, points: Rows, new: int, seed: int) -> Sorted:
+def tell_apart(known: KnownClasses, points: Rows, new: int, seed: int) -> OldOrNew:
     """Each of the points ``(n, D)`` goes to a known class or to one of so many ``new`` ones."""
-    seen, fixed = known.view(points, new)
+    seen, fixed = known.reduced(points, new)
     found = _with_classes(seen, fixed, new, seed)
     if found is None:  # there are so few images, or whoever gave the number knows better
         found = k_means_beside(seen, fixed, new, seed)
@@ -200,4 +219,4 @@ def sort(known: KnownClasses, points: Rows, new: int, seed: int) -> Sorted:
     old, free = to_known.min(axis=1), np.minimum(found.nearest(classes), UNKNOWN)
     strange = (found.labels >= 0) & ~np.append(classes, True)[found.labels]
     labels = np.where(free < old, -1, to_known.argmin(axis=1))
-    return Sorted(labels, (old - free) / np.maximum(old + free, 1e-12), np.minimum(old, free), strange)
+    return OldOrNew(labels, (old - free) / np.maximum(old + free, 1e-12), np.minimum(old, free), strange)

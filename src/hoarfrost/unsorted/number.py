@@ -27,11 +27,11 @@ ROWS = 256
 SUBSETS, SUBSET = 12, 1000
 """random subsets of the known classes for each size, and about how many images the largest have"""
 LARGEST, LEAST = 64, 4
-"""images that a class of usual size has in the largest and in the smallest of them"""
+"""images that a class of usual size has in the largest subsets and in the smallest; fewer are no class"""
 SPREAD = (0.1, 0.9)
 """of the levels of all subsets, those from here to there make the range of the number"""
 SHOWN = 3
-"""times the number, as far as its curve is kept"""
+"""times the upper end of its range, as far as the curve of the number is kept"""
 
 
 @dataclass(frozen=True)
