@@ -3,7 +3,7 @@
 python benchmarks/disk_memory.py                            10,000 and 100,000 images
 python benchmarks/disk_memory.py --images 1000 2000 --json  other numbers, and the figures as JSON
 python benchmarks/disk_memory.py --photographs              fit, discover and predict; kept in results/memory/, and
-                                                            put into docs/speed.md
+                                                            put into docs/speed.md and README.md
 python benchmarks/disk_memory.py --photographs --table      only the table, of what is kept
 
 For each number a folder of that many little JPEG files is made, and one epoch of stage one runs over it in a process
@@ -45,7 +45,8 @@ SAMPLE_SECONDS = 0.2
 MIB = 1 << 20
 
 ROOT = Path(__file__).parents[1]
-KEPT, PAGE = ROOT / "results" / "memory" / "photographs.json", ROOT / "docs" / "speed.md"
+KEPT = ROOT / "results" / "memory" / "photographs.json"
+PAGE, README = ROOT / "docs" / "speed.md", ROOT / "README.md"
 BEGIN = "<!-- made by benchmarks/disk_memory.py -->"
 VERBS = {
     "fit": ["fit", "images", "--out", "model"],
@@ -175,6 +176,17 @@ def table_of_photographs(rows: list[dict[str, Any]]) -> str:
     return f"{markdown(['photographs', *titles], cells)}\n\n{note}"
 
 
+def in_a_sentence(rows: list[dict[str, Any]]) -> str:
+    """How long the fewest photographs take."""
+    count = min(row["photographs"] for row in rows)
+    fit, discover = (next(r for r in rows if (r["photographs"], r["verb"]) == (count, v)) for v in ("fit", "discover"))
+    return (
+        f"{count:,} photographs take `fit` {fit['seconds']:.0f} s and `discover` {discover['seconds']:.0f} s on"
+        f" {fit['cores']} cores without a GPU; memory does not grow with their number"
+        " ([measured](docs/speed.md#photographs))."
+    )
+
+
 def _cells(row: dict[str, Any] | None) -> tuple[str, str]:
     return ("–", "–") if row is None else (f"{row['main_peak_mib']:,.0f}", f"{row['seconds']:,.0f}")
 
@@ -213,9 +225,9 @@ def main() -> None:
     if args.photographs:
         if not args.table:
             photographs(args.images or [1_000, 20_000])
-        made = table_of_photographs(kept_rows())
-        PAGE.write_text(renewed(PAGE.read_text(), made, begin=BEGIN))
-        print(made)
+        for page, made in ((PAGE, table_of_photographs(kept_rows())), (README, in_a_sentence(kept_rows()))):
+            page.write_text(renewed(page.read_text(), made, begin=BEGIN))
+            print(made)
         return
     settings = {"fit.epochs": args.epochs, "fit.batch_size": args.batch}
     runs = [measure(count, settings) for count in args.images or [10_000, 100_000]]
