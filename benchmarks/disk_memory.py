@@ -4,7 +4,7 @@ python benchmarks/disk_memory.py                            10,000 and 100,000 i
 python benchmarks/disk_memory.py --images 1000 2000 --json  other numbers, and the figures as JSON
 python benchmarks/disk_memory.py --photographs              fit, discover and predict; kept in results/memory/, and
                                                             put into docs/speed.md and README.md
-python benchmarks/disk_memory.py --photographs --table      only the table, of what is kept
+python benchmarks/disk_memory.py --table                     only the table, of what is kept
 
 For each number a folder of that many little JPEG files is made, and one epoch of stage one runs over it in a process
 of its own, on the CPU. The figure is the highest memory of that process and its readers together, sampled: the sum of
@@ -35,6 +35,7 @@ from PIL import Image
 
 from hoarfrost.paper.text import markdown, renewed
 from hoarfrost.provenance import commit
+from hoarfrost.store import write_bytes
 
 CLASSES = 10
 SIDE = 64
@@ -148,6 +149,7 @@ def high_water_mark(process: int | str = "self") -> int:
 
 def photographs(counts: list[int]) -> None:
     """Each command on each number of photographs, kept as it comes."""
+    made_by = commit()
     for count in counts:
         with tempfile.TemporaryDirectory() as folder:
             write_images(Path(folder, "images"), count, PHOTOGRAPH)
@@ -155,14 +157,19 @@ def photographs(counts: list[int]) -> None:
             for verb, arguments in VERBS.items():
                 found, _ = watched(["-m", "hoarfrost", *arguments, "--device", "cpu"], Path(folder))
                 print(f"{count:,} photographs, {verb}: {found}", file=sys.stderr, flush=True)
-                row = {"photographs": count, "verb": verb, **found, "cores": os.cpu_count(), "commit": commit()}
-                rows = [old for old in kept_rows() if (old["photographs"], old["verb"]) != (count, verb)]
-                KEPT.parent.mkdir(parents=True, exist_ok=True)
-                KEPT.write_text(json.dumps([*rows, row], indent=1) + "\n")
+                keep({"photographs": count, "verb": verb, **found, "cores": os.cpu_count(), "commit": made_by})
 
 
 def kept_rows() -> list[dict[str, Any]]:
     return list(json.loads(KEPT.read_text())) if KEPT.exists() else []
+
+
+def keep(row: dict[str, Any]) -> None:
+    """Beside the rows of other commands and numbers."""
+    key = row["photographs"], row["verb"]
+    rows = [old for old in kept_rows() if (old["photographs"], old["verb"]) != key]
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(KEPT, (json.dumps([*rows, row], indent=1) + "\n").encode())
 
 
 def table_of_photographs(rows: list[dict[str, Any]]) -> str:
@@ -222,9 +229,11 @@ def main() -> None:
     if args.train is not None:
         print(json.dumps(train(args.train, args.settings)))
         return
-    if args.photographs:
+    if args.photographs or args.table:
         if not args.table:
             photographs(args.images or [1_000, 20_000])
+        if not kept_rows():
+            parser.error(f"nothing is kept in {KEPT}: measure first")
         for page, made in ((PAGE, table_of_photographs(kept_rows())), (README, in_a_sentence(kept_rows()))):
             page.write_text(renewed(page.read_text(), made, begin=BEGIN))
             print(made)

@@ -19,11 +19,11 @@ from hoarfrost.config import Method
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop, Strong
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser
-from hoarfrost.methods import METHODS
+from hoarfrost.methods import DEFAULT, METHODS
 from hoarfrost.models.network import Network, grow
 from hoarfrost.models.resnet import ResNet, Shape
 from hoarfrost.models.statistics import ClassStatistics
-from hoarfrost.training.compiling import compiled
+from hoarfrost.training.compiling import COMBINED, compiled
 from hoarfrost.training.loop import build_optimizer, set_learning_rate
 from hoarfrost.training.objective import Objective, choose_trained, discovery_objective, make_heads, sizes_of
 from hoarfrost.training.rounding import Rounded, descend
@@ -89,15 +89,20 @@ def source_for(objective: Objective, augment: Augment | None = None) -> ImageSou
     )
 
 
-def traced(objective: Objective, source: ImageSource, runtime: Runtime) -> tuple[Tensor, Tensor]:
-    """The statistics of the plain step and of the one that went through the compiler's front, in one graph."""
+def traced(
+    objective: Objective, source: ImageSource, runtime: Runtime, backend: str = "eager"
+) -> tuple[Tensor, Tensor]:
+    """The statistics of the plain step and of the one that went through the compiler's front, in one graph.
+
+    "aot_eager" has it make the graph of the backward pass, too.
+    """
     whole = Pass(source, objective, runtime)
     generator = torch.Generator().manual_seed(0)
     picked = next(iter(source.picks(generator)))
     drawn, replayed = source.draw(generator), objective.draw(generator)
     before = copy.deepcopy(objective.memories.state_dict())
     _, plain, update = whole(picked, drawn, replayed)
-    _, same, again = compiled(Pass.forward, fullgraph=True, backend="eager")(whole, picked, drawn, replayed)
+    _, same, again = compiled(Pass.forward, fullgraph=True, backend=backend)(whole, picked, drawn, replayed)
     torch.testing.assert_close(again, update)  # what will be remembered of the step
     torch.testing.assert_close(objective.memories.state_dict(), before, rtol=0, atol=0)  # and is not yet
     return plain, same
@@ -112,8 +117,8 @@ def test_a_step_is_one_graph_whatever_the_augmentation(augment: Augment) -> None
 
 @pytest.mark.parametrize("method", WHOLE)
 def test_a_step_is_one_graph_whatever_the_method(method: str) -> None:
-    objective = objective_of(method, together=False)
-    plain, same = traced(objective, source_for(objective), Runtime("cpu", "bf16"))
+    objective, backend = objective_of(method, together=False), "aot_eager" if method == DEFAULT else "eager"
+    plain, same = traced(objective, source_for(objective), Runtime("cpu", "bf16"), backend)
     torch.testing.assert_close(same, plain)
 
 
@@ -130,7 +135,7 @@ def test_a_step_of_stage_one_with_views_of_its_own_is_one_graph() -> None:
         normaliser=Normaliser((0.5,) * 3, (0.2,) * 3, CPU),
         device=CPU,
     )
-    plain, same = traced(objective, source, Runtime("cpu", "bf16"))
+    plain, same = traced(objective, source, Runtime("cpu", "bf16"), "aot_eager")
     torch.testing.assert_close(same, plain)
 
 
@@ -294,6 +299,24 @@ def test_rounded_weights_learn_the_same_where_their_step_is_compiled(
         assert one.keys() == two.keys()
         for name in one:
             torch.testing.assert_close(two[name], one[name], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["stage one", "discovery"])
+def test_little_kernels_are_combined_in_stage_one(monkeypatch: pytest.MonkeyPatch, first: bool) -> None:
+    given: list[Any] = []
+
+    def seen(function: Callable[..., Any], **named: Any) -> Callable[..., Any]:
+        given.append(named.get("options"))
+        return function
+
+    monkeypatch.setattr(torch, "compile", seen)
+    objective = objective_of("frost")
+    source = source_for(objective)
+    if first:
+        objective.teacher = None
+    optimizer = torch.optim.SGD(objective.student.parameters())
+    Stepper(objective, source, optimizer, runtime=Runtime("cpu", compiled="on"), steps=1)
+    assert given == [COMBINED if first else None]
 
 
 def test_when_steps_are_compiled() -> None:

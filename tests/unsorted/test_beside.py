@@ -64,12 +64,87 @@ def test_one_image_is_no_class_and_without_free_centres_all_go_to_fixed_ones() -
     assert found.labels.tolist() == [0, 0, 0, 0, 0, 0, -1], "an image that is alone gets no centre of its own"
 
 
+def naive(points: Floats, fixed: Floats, free: int, seed: int, starts: int) -> tuple[float, list[int]]:
+    """The same, one start after the other and one centre after the other: the total, and the centre of each point."""
+    random = np.random.default_rng(seed)
+
+    def apart(centre: Floats) -> Floats:
+        return np.asarray(((points - centre) ** 2).sum(axis=1))
+
+    to_fixed = np.min([apart(centre) for centre in fixed], axis=0)
+    base = np.minimum(to_fixed, beside.LIMIT * np.median(to_fixed))
+    best = float(base.sum()), [-1] * len(points)
+    for _ in range(starts):
+        left, centres = base, list[Floats]()
+        for _ in range(free):
+            picked = random.choice(len(points), beside.TRIES, p=left / left.sum())
+            tried = [points[np.argsort(apart(points[k]))[: beside.NEIGHBOURS]].mean(axis=0) for k in picked]
+            after = [np.minimum(left, apart(centre)) for centre in tried]
+            chosen = int(np.argmin([rest.sum() for rest in after]))
+            centres.append(tried[chosen])
+            left = after[chosen]
+        labels, sizes = np.full(len(points), -1), [0] * free
+        for turn in range(beside.ROUNDS + 1):
+            own = np.array([apart(centre) for centre in centres]).reshape(len(centres), len(points))
+            for point, label in enumerate(labels):
+                if label >= 0:  # from the mean of the others there
+                    own[label, point] *= (sizes[label] / (sizes[label] - 1)) ** 2
+            wanted = labels.copy()
+            for point in range(len(points)):
+                nearest = int(own[:, point].argmin()) if len(centres) else -1
+                wanted[point] = nearest if len(centres) and own[nearest, point] < base[point] else -1
+            if (wanted == labels).all() or turn == beside.ROUNDS:
+                break
+            may = [point for point in range(len(points)) if turn < beside.TOGETHER or point % 2 != turn % 2]
+            labels[may] = wanted[may]
+            kept = [k for k in range(len(centres)) if (labels == k).sum() > 1]
+            labels = np.array([kept.index(label) if label in kept else -1 for label in labels])
+            sizes = [int((labels == k).sum()) for k in range(len(kept))]
+            centres = [points[labels == k].mean(axis=0) for k in range(len(kept))]
+        total = float(np.minimum(own.min(axis=0, initial=np.inf), base).sum())
+        if total < best[0]:
+            best = total, wanted.tolist()
+    return best
+
+
+def groups(labels: Sequence[int]) -> set[frozenset[int]]:
+    """Which points are together, whatever their centre is called."""
+    return {frozenset(at for at, own in enumerate(labels) if own == label) for label in set(labels) - {-1}}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_finds_what_one_start_after_the_other_finds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "TOGETHER", 2)  # so that they take turns now and then
+    random = np.random.default_rng(seed)
+    points, fixed = random.normal(size=(60, 2)) * 4, random.normal(size=(2, 2))
+    found = k_means_beside(points, fixed, 10, seed, starts=4)
+    total, labels = naive(points, fixed, 10, seed, starts=4)
+    assert found.total == pytest.approx(total)
+    assert groups(found.labels.tolist()) == groups(labels)
+    assert sorted(set(found.labels.tolist()) - {-1}) == list(range(found.distances.shape[1])), "centres that are left"
+    assert np.isfinite(found.distances).all()
+    assert found.sizes.min() >= 2
+
+
 def test_as_many_starts_as_there_is_memory_for_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    random = np.random.default_rng(0)
+    random, together = np.random.default_rng(0), list[int]()
     points, fixed = random.normal(size=(50, 3)) * 3, random.normal(size=(2, 3))
+    settled = beside._settled
+
+    def counted(points: Floats, centres: Floats, base: Floats) -> object:
+        together.append(len(centres))
+        return settled(points, centres, base)
+
+    monkeypatch.setattr(beside, "_settled", counted)
     whole = k_means_beside(points, fixed, 6, seed=0)
     monkeypatch.setattr(beside, "AT_ONCE", 3 * 50 * beside.TRIES)
     parts = k_means_beside(points, fixed, 6, seed=0)
+    assert together == [20, 3, 3, 3, 3, 3, 3, 2]
     assert parts.total == pytest.approx(whole.total)
     np.testing.assert_allclose(parts.distances, whole.distances)
     assert whole.total < k_means_beside(points, fixed, 6, seed=0, starts=1).total, "the best of several"
+
+
+def test_without_points_there_is_nothing() -> None:
+    found = k_means_beside(np.zeros((0, 3)), np.zeros((2, 3)), 2, seed=0)
+    assert (found.total, found.labels.tolist(), found.distances.shape) == (0.0, [], (0, 0))

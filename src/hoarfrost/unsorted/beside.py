@@ -25,7 +25,7 @@ LIMIT = 36.0
 """times the median squared distance from the fixed centres: what lies farther counts as that far, so that one image
 does not decide alone"""
 AT_ONCE = 2**20
-"""distances that are computed at once: so many starts are taken together as have no more"""
+"""distances in one array: so many starts are taken together as have no more, one at least"""
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, start
     centres have not seen it either: with m points it is m / (m - 1) times as far. A centre that is left with one point
     is taken away. The best of several starts, each by greedy k-means++ from means of neighbours.
     """
+    if not len(points):
+        return FreeCentres(0.0, np.zeros(0, dtype=np.int64), np.zeros((0, 0)))
     base = up_to_limit(squared_distances(points, fixed).min(axis=1))
     best = FreeCentres(float(base.sum()), np.full(len(points), -1), np.zeros((len(points), 0)))
     drawn = np.random.default_rng(seed).random((starts if free else 0, free, TRIES))
@@ -72,7 +74,7 @@ def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, start
         totals = np.minimum(distances.min(axis=1), base).sum(axis=1)
         start = int(totals.argmin())
         if totals[start] < best.total:
-            left = np.isfinite(distances[start, :, 0])
+            left = np.isfinite(distances[start]).any(axis=1)
             renumbered = np.where(labels[start] < 0, -1, left.cumsum()[labels[start]] - 1)
             best = FreeCentres(float(totals[start]), renumbered, distances[start, left].T)
     return best

@@ -101,10 +101,9 @@ def k_means(features: Floats, clusters: int, seed: int, *, starts: int = STARTS)
     return centres
 
 
-def squared_distances(points: Floats, centres: Floats, squares: Floats | None = None) -> Floats:
-    """``(n, c)`` between points ``(n, D)`` and centres ``(c, D)``; ``squares`` are the points' lengths, squared."""
-    squares = np.square(points).sum(axis=1) if squares is None else squares
-    apart = squares[:, None] + np.square(centres).sum(axis=1) - 2 * points @ centres.T
+def squared_distances(points: Floats, centres: Floats) -> Floats:
+    """``(n, c)`` between points ``(n, D)`` and centres ``(c, D)``."""
+    apart = np.square(points).sum(axis=1)[:, None] + np.square(centres).sum(axis=1) - 2 * points @ centres.T
     distances: Floats = np.maximum(apart, 0)
     return distances
 
