@@ -184,12 +184,14 @@ def table_of_photographs(rows: list[dict[str, Any]]) -> str:
 
 
 def in_a_sentence(rows: list[dict[str, Any]]) -> str:
-    """How long the fewest photographs take."""
-    count = min(row["photographs"] for row in rows)
-    fit, discover = (next(r for r in rows if (r["photographs"], r["verb"]) == (count, v)) for v in ("fit", "discover"))
+    """How long the fewest photographs take, and how much memory the fewest and the most."""
+    few, many = (choose(row["photographs"] for row in rows) for choose in (min, max))
+    found = {(row["photographs"], row["verb"]): row for row in rows}
+    fit, discover = found[few, "fit"], found[few, "discover"]
+    least, most = (max(row["main_peak_mib"] for row in rows if row["photographs"] == count) for count in (few, many))
     return (
-        f"{count:,} photographs take `fit` {fit['seconds']:.0f} s and `discover` {discover['seconds']:.0f} s on"
-        f" {fit['cores']} cores without a GPU; memory does not grow with their number"
+        f"{few:,} photographs take `fit` {fit['seconds']:.0f} s and `discover` {discover['seconds']:.0f} s on"
+        f" {fit['cores']} cores without a GPU, and at most {least:.0f} MiB of memory; {many:,} take {most:.0f} MiB"
         " ([measured](docs/speed.md#photographs))."
     )
 

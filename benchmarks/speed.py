@@ -154,12 +154,20 @@ def without_search() -> None:
     put(Runtime, "numerics", lambda runtime, **_: usual(runtime, search=False))
 
 
+def without_combining() -> None:
+    """Little kernels of stage one stay as they are."""
+    from hoarfrost.training import step
+
+    put(step, "COMBINED", None)
+
+
 DEVICES: dict[str, Callable[[], None]] = {
     "the step as a CUDA graph": without_capture,
     "weights rounded all at once": without_rounding,
     "compiled step": without_compiling,
     "channels filled up to eight": without_padding,
     "cuDNN tries all its ways": without_search,
+    "little kernels combined in stage one": without_combining,
 }
 """what makes the step faster, and how to do without it"""
 
@@ -212,7 +220,8 @@ def gained(kept: dict[str, Any]) -> list[str]:
     """The table of the devices, where they were measured."""
     if "devices" not in kept:
         return []
-    return ["What each device gains, all others on:\n", gains(kept["devices"]["rows"]), ""]
+    commit = str(kept["devices"]["commit"])[:7]
+    return [f"What each device gains, all others on, at commit {commit}:\n", gains(kept["devices"]["rows"]), ""]
 
 
 Part = Callable[[str], Iterator[dict[str, Any]]]

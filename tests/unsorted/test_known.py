@@ -10,7 +10,7 @@ import torch
 from hoarfrost.models.readout import Gaussians
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.unsorted.clusters import squared_distances
-from hoarfrost.unsorted.known import KnownClasses, sums_of
+from hoarfrost.unsorted.known import KnownClasses
 
 
 def test_classes_with_others_behind_them_measure_as_a_readout_of_both_does() -> None:
@@ -29,6 +29,13 @@ def test_classes_with_others_behind_them_measure_as_a_readout_of_both_does() -> 
     np.testing.assert_allclose(distances, gaussians.distances(features).numpy(), rtol=1e-3, atol=1e-3)
 
 
-def test_sums_of_classes_leave_out_what_has_none() -> None:
-    points = np.arange(8.0).reshape(4, 2)
-    assert sums_of(points, np.array([1, -1, 1, 0]), 3).tolist() == [[6, 7], [4, 6], [0, 0]]
+def test_means_and_covariance_are_those_of_each_class() -> None:
+    random = np.random.default_rng(0)
+    points, labels = random.normal(size=(30, 4)), np.array([7, 2, 5])[np.arange(30) % 3]
+    found = KnownClasses.of(points, labels, 4, diagonal=False)
+    means = [points[labels == label].mean(axis=0) for label in (2, 5, 7)]
+    np.testing.assert_allclose(found.means, means)
+    apart = np.concatenate([points[labels == label] - mean for label, mean in zip((2, 5, 7), means, strict=True)])
+    np.testing.assert_allclose(found.covariance, sum(np.outer(row, row) for row in apart) / 30)
+    alone = KnownClasses.of(points, labels, 4, diagonal=True)
+    np.testing.assert_allclose(alone.covariance, found.covariance.diagonal())

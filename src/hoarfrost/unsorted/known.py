@@ -35,7 +35,8 @@ class KnownClasses:
     def of(cls, points: Floats, labels: Ids, features: int, *, diagonal: bool) -> KnownClasses:
         """Of points ``(n, D)`` with class ids; ``diagonal``: without what features have in common."""
         labels = np.unique(labels, return_inverse=True)[1]
-        means = sums_of(points, labels, labels.max() + 1) / np.bincount(labels)[:, None]
+        members = (labels == np.arange(labels.max() + 1)[:, None]).astype(points.dtype)
+        means = members @ points / np.bincount(labels)[:, None]
         apart = points - means[labels]
         within = np.square(apart).mean(axis=0) if diagonal else apart.T @ apart / len(points)
         return cls(means, within, features)
@@ -78,12 +79,6 @@ class KnownClasses:
         centres = (means - middle) @ apart
         parts = [squared_distances((rows - middle) @ apart, centres).min(axis=1) for rows in chunks(white)]
         return np.concatenate(parts)
-
-
-def sums_of(points: Floats, labels: Ids, classes: int) -> Floats:
-    """``(classes, D)``: of the points ``(n, D)`` of each; those with a label of -1 are left out."""
-    members: Floats = (labels == np.arange(classes)[:, None]).astype(points.dtype)
-    return members @ points
 
 
 def spanned(points: Floats) -> Floats:
