@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,13 +21,15 @@ from hoarfrost.losses.inputs import LossInputs, Sizes, View, present
 from hoarfrost.losses.memory import Memory, Queue
 from hoarfrost.losses.self_labelling import InstanceContrast
 from hoarfrost.losses.terms import CrossEntropy, Need, Term
-from hoarfrost.methods import FROST, METHODS
+from hoarfrost.methods import FROST, HOARFROST, METHODS
 from hoarfrost.models.network import Design, Network
 from hoarfrost.models.readout import ClassMeans
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Scenario, build_scenario
 from hoarfrost.settings import from_json, override, to_json
 from hoarfrost.store import CheckpointFile
+from hoarfrost.training.held_out import FOLDS, folds
+from hoarfrost.training.images import new_network
 from hoarfrost.training.learner import Learner
 from hoarfrost.training.observers import Entry, Observer
 
@@ -311,6 +313,68 @@ class TestAverageOverTraining:
         killed.learn(second, checkpoint=checkpoint)
         for name, tensor in whole.network.state_dict().items():
             assert torch.equal(tensor, killed.network.state_dict()[name]), name
+
+
+class TestHalfWayAfterStageOne:
+    """Stage one trains, and brings the backbone part of the way back; a fifth of the images has no part in that."""
+
+    KEEPS: ClassVar[dict[str, Any]] = {"fit_keeps": 0.25, "mean": [0.3], "std": [0.3], "fit.epochs": 3}
+
+    def backbone(self, learner: Learner) -> dict[str, Tensor]:
+        return dict(learner.network.backbone.state_dict().items())
+
+    def test_it_is_the_weighted_average_of_before_and_after(self, digits: tuple[ImageSet, ImageSet]) -> None:
+        images, _ = digits
+        assert images.labels is not None
+        learned_from = images.take(folds(images.labels) != FOLDS - 1)
+        assert 0.78 < len(learned_from) / len(images) < 0.86
+        average = learner_of(HOARFROST, **self.KEEPS).fit(images)
+        trained = learner_of(HOARFROST, **{**self.KEEPS, "fit_keeps": 0.0}).fit(learned_from)
+        begun = new_network(trained.config, 10).backbone.state_dict()
+        for name, tensor in self.backbone(trained).items():
+            if tensor.is_floating_point():
+                expected = 0.25 * begun[name] + 0.75 * tensor
+                torch.testing.assert_close(self.backbone(average)[name], expected, rtol=1e-4, atol=1e-6)
+        assert any(not torch.allclose(self.backbone(average)[name], begun[name], atol=1e-3) for name in begun)
+
+    def test_it_is_scored_by_what_it_did_not_learn_from(self, digits: tuple[ImageSet, ImageSet]) -> None:
+        images, _ = digits
+        assert images.labels is not None
+        still = {"method.frozen": ["all"], "method.moving_statistics": False}
+        learner = learner_of(HOARFROST, **self.KEEPS, **still).fit(images)
+        found = learner.held_out(images)
+        assert found is not None
+        np.testing.assert_array_equal(found.predicted >= 0, folds(images.labels) == FOLDS - 1)
+        assert 50 < found.accuracy <= 100
+        assert "did not learn" in found.scored
+        moving = learner_of(HOARFROST, **self.KEEPS).fit(images)
+        assert moving.held_out(images) is None, "discoveries change it"
+
+    def test_the_nearest_mean_decides_by_the_features_that_stay(self, digits: tuple[ImageSet, ImageSet]) -> None:
+        images, tests = digits
+        learner = learner_of(METHODS["kmeans"], **self.KEEPS).fit(images)
+        features = learner.outputs(tests, features=True).features
+        assert features is not None
+        means = learner.model.statistics.mean.numpy()
+        nearest = np.square(features[:, None] - means[None]).sum(axis=2).argmin(axis=1)
+        assert (learner.predict(tests) == nearest).mean() > 0.99
+
+    def test_a_kill_changes_nothing(self, digits: tuple[ImageSet, ImageSet], tmp_path: Path) -> None:
+        images, _ = digits
+        whole, killed = (learner_of(HOARFROST, **self.KEEPS) for _ in range(2))
+        whole.fit(images)
+        checkpoint = CheckpointFile(tmp_path / "checkpoint.safetensors")
+        with pytest.raises(KeyboardInterrupt):
+            killed.fit(images, observer=Killed(0, 1), checkpoint=checkpoint)
+        assert checkpoint.load() is not None
+        killed.fit(images, checkpoint=checkpoint)
+        for name, tensor in whole.network.state_dict().items():
+            assert torch.equal(tensor, killed.network.state_dict()[name]), name
+
+    @pytest.mark.parametrize("share", [-0.1, 1.0])
+    def test_a_part_is_from_0_to_below_1(self, share: float) -> None:
+        with pytest.raises(InputError, match="fit_keeps must be from 0 to below 1"):
+            learner_of(HOARFROST, fit_keeps=share)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -249,6 +249,11 @@ STAYS: Mapping[str, Any] = MappingProxyType(
 TUNED: Mapping[str, Any] = MappingProxyType({"fit.learning_rate": 0.01, "discover.learning_rate": 0.01})
 """those of one that is trained further"""
 
+HALF_WAY: Mapping[str, Any] = MappingProxyType(
+    {**{key: value for key, value in STAYS.items() if not key.startswith("fit_")}, "fit_keeps": 0.5}
+)
+"""those of one that stage one trains further and brings half-way back, and that stays as it is from then on"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -263,6 +268,10 @@ class Config:
     std: tuple[float, ...] | None = None
     fit_frozen: tuple[str, ...] = ()
     """parts of the backbone that stay as they are in stage one, or "all"; with a pretrained one, say"""
+    fit_keeps: float = 0.0
+    """the part of the weights that the backbone began with in those that it has after stage one, beside what training
+    made of them (Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022); above 0, a fifth of the images is
+    held back from training"""
     fit: Schedule = field(default_factory=Schedule)
     discover: Schedule = field(default_factory=Schedule)
     fit_augment: Augment = field(default_factory=Crop)
@@ -288,6 +297,11 @@ class Config:
         )
         require(all(value > 0 for value in std), f"std must be above 0, unlike {std}")
         require(self.fit.batch_size is not None, "fit.batch_size must be a number: stage one has labelled images alone")
+        require(0 <= self.fit_keeps < 1, f"fit_keeps must be from 0 to below 1, not {self.fit_keeps}")
+        require(
+            not self.fit_keeps or self.method.design.readout.from_statistics,
+            "fit_keeps needs a readout from class statistics: set method.design.readout=means, or gaussians",
+        )
         require(0 <= self.seed < 2**63, f"the seed must be from 0 to below 2**63, not {self.seed}")
 
     @property
@@ -298,9 +312,13 @@ class Config:
     @property
     def fixed(self) -> bool:
         """Whether no stage changes the backbone, so that its features of an image are always the same."""
-        method = self.method
-        still = ALL in self.fit_frozen and ALL in method.frozen and not method.moving_statistics
-        return still and not method.design.residual
+        return ALL in self.fit_frozen and self.still
+
+    @property
+    def still(self) -> bool:
+        """Whether no discovery changes the backbone, and stage one at most half-way."""
+        method, little = self.method, self.fit_keeps > 0 or ALL in self.fit_frozen
+        return little and ALL in method.frozen and not method.moving_statistics and not method.design.residual
 
     def opened(self, names: Collection[str]) -> Config:
         """With these of the settings left open that images can decide."""

@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
-from hoarfrost.config import STAYS, TUNED, Config, Course, Method, Schedule
+from hoarfrost.config import HALF_WAY, STAYS, TUNED, Config, Course, Method, Schedule
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop, Strong
 from hoarfrost.data.datasets import get_dataset
 from hoarfrost.errors import unknown
@@ -74,7 +74,7 @@ class Recipe:
             fit_augment=self._augment(method.fit_course, self.fit_augment),
             discover_augment=augment,
             seed=seed,
-            undecided=(*STAYS, *TUNED, *when_fixed(method)) if self.backbone == "auto" else (),
+            undecided=tuple({**STAYS, **TUNED, **HALF_WAY, **when_fixed(method)}) if self.backbone == "auto" else (),
         )
 
     def _augment(self, course: Course, usual: Augment) -> Augment:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from hoarfrost.models.backbones import ALL, Backbone, Input
 from hoarfrost.settings import VERSION, filled, from_json, to_json
 from hoarfrost.training.images import with_labels
 from hoarfrost.training.observers import Observer
+from hoarfrost.training.runtime import Runtime
 from tests.models.patches import INPUT, Patches
 
 from .. import forked
@@ -372,3 +374,22 @@ def test_a_model_folder_of_version_1_loads_and_goes_on_as_before(tmp_path: Path)
     moved = "backbone.stem.1.running_mean"
     assert not torch.equal(before[moved], after[moved]), "as in the public code"
     assert torch.equal(before["backbone.stem.0.weight"], after["backbone.stem.0.weight"])
+
+
+@pytest.mark.parametrize("pretrained", [True, False])
+def test_ways_to_convolve_are_tried_for_networks_from_nothing_alone(
+    pretrained: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pretrained one of many kinds of layers is trained for a shorter time than a GPU would need to try them all."""
+    searched: list[bool] = []
+    usual = Runtime.numerics
+
+    def noted(self: Runtime, *, search: bool = True) -> AbstractContextManager[None]:
+        searched.append(search)
+        return usual(self, search=search)
+
+    monkeypatch.setattr(Runtime, "numerics", noted)
+    backbone = Patches()
+    backbone.pretrained = pretrained
+    Learner("frost", backbone, device="cpu", settings={**SHORT, **TRAINED, "fit_frozen": []}).fit(IMAGES, LABELS)
+    assert searched[0] == (not pretrained)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hoarfrost import Learner
 from hoarfrost.cli import main
-from hoarfrost.config import STAYS, TUNED, Config
+from hoarfrost.config import HALF_WAY, STAYS, TUNED, Config
 from hoarfrost.data import images as images_module
 from hoarfrost.data import rows
 from hoarfrost.data.augment import Affine, Augment, Crop
@@ -35,6 +35,7 @@ from hoarfrost.models.network import Network
 from hoarfrost.recipes import RECIPES
 from hoarfrost.settings import from_json, to_json
 from hoarfrost.training.features import Computed
+from hoarfrost.training.images import read_labelled
 from hoarfrost.training.inference import EVALUATION_BATCH, batch_of
 from hoarfrost.training.resolve import ENOUGH, in_words, resolve, storage
 
@@ -96,15 +97,29 @@ class TestChoice:
         assert not tuned.fixed
         assert (tuned.fit_frozen, tuned.method, tuned.fit_augment) == ((), usual.method, usual.fit_augment)
         assert tuned.fit == replace(usual.fit, learning_rate=0.01)
-        assert "pretrained and tuned" in in_words(tuned)
+        assert "pretrained and tuned on these images; images of 224 x 224" in in_words(tuned)
         assert "learned from these images alone" in in_words(decided(images(32)))
+
+    @pytest.mark.parametrize("method", ["hoarfrost", "kmeans"])
+    def test_where_class_statistics_decide_it_is_tuned_half_way_and_stays_then(self, method: str) -> None:
+        usual = Learner(method).config
+        tuned, fixed = (resolve(usual, images(96, each=ENOUGH), device) for device in (GPU, CPU))
+        assert (tuned.fit_keeps, tuned.fit_frozen, tuned.fit_augment) == (0.5, (), usual.fit_augment)
+        assert (tuned.still, tuned.fixed, fixed.still, fixed.fixed) == (True, False, True, True)
+        assert tuned.fit == replace(usual.fit, learning_rate=0.01)
+        assert (tuned.method, tuned.discover_augment) == (fixed.method, fixed.discover_augment)
+        assert "tuned on these images, with 50% of what it was before; images of 288 x 288" in in_words(tuned)
+        with pytest.raises(InputError, match="fit_keeps needs a readout from class statistics"):
+            Learner("frost", settings={"fit_keeps": 0.5})
 
     @pytest.mark.parametrize("name", ["efficientnet-lite0", "auto"])
     def test_what_somebody_sets_is_not_decided(self, name: str) -> None:
         settings: dict[str, Any] = {} if name == "auto" else {"backbone": name}
         tuned = decided(images(96), CPU, {**settings, "fit_frozen": [], "fit_augment.kind": "crop"})
         assert (tuned.backbone, tuned.fit_frozen, tuned.fit_augment) == ("efficientnet-lite0", (), Crop())
-        assert (tuned.method.frozen, tuned.discover_augment) == ((ALL,), Augment()), "of these nobody said anything"
+        assert tuned == replace(decided(images(96, each=ENOUGH), GPU), fit_augment=Crop()), "as on a GPU"
+        still = decided(images(96, each=ENOUGH), GPU, {**settings, "fit_frozen": [ALL]})
+        assert still == decided(images(96, each=ENOUGH), CPU)
         moving = decided(images(96), CPU, {**settings, "method.frozen": ["stem"], "discover_augment.rotate": 0.5})
         assert moving.method.frozen == ("stem",)
         assert isinstance(moving.discover_augment, Affine)
@@ -147,7 +162,7 @@ class TestChoice:
     def test_only_where_the_images_choose_the_backbone_is_anything_undecided(self) -> None:
         for name, recipe in RECIPES.items():
             config = recipe.config(Learner("frost").config.method, 0)
-            assert config.undecided == ((*STAYS, *TUNED) if name == "folder" else ())
+            assert config.undecided == (tuple({**STAYS, **TUNED, **HALF_WAY}) if name == "folder" else ())
 
 
 def photographs(folder: Path, classes: int, each: int, *, side: int = 100, first: int = 0) -> Path:
@@ -197,6 +212,14 @@ class TestReading:
         assert read_images(folder, labelled=True, keep=keep).shape == (64, 64, 1)
         small = photographs(tmp_path / "small", 2, 2, side=90)
         assert read_images(small, labelled=True, keep=keep).shape == (64, 64, 3)
+
+    def test_those_that_every_epoch_reads_are_kept_in_memory(self, tmp_path: Path) -> None:
+        folder = photographs(tmp_path / "photos", 2, 2)
+        for settings, kind in (({}, ImageFiles), ({"fit_frozen": []}, np.ndarray)):
+            learner = Learner(device="cpu", settings=settings)
+            read = read_labelled(folder, learner.config, learner.runtime, compute=False)
+            assert isinstance(read.images, kind)
+            assert read.shape == (288, 288, 3)
 
     @pytest.mark.parametrize(
         ("settings", "side"),

@@ -98,8 +98,8 @@ def main(args: argparse.Namespace) -> int:
     text = f"{printable(str(out))}: learned {len(learner.class_names)} classes from {len(images)} images ({names})"
     expected = (
         "accuracy: not estimated, since nothing was held back; see hoarfrost evaluate, with other images"
-        if accuracy is None
-        else f"accuracy: about {accuracy:.1f} % on images like these, each fifth of them scored by the others"
+        if held_out is None
+        else f"accuracy: about {held_out.accuracy:.1f} % on images like these, {held_out.scored} scored by the others"
     )
     page = f"report: {printable(str(out))}/report.html"
     return options.answer(args, summary, f"{text}\n{in_words(learner.config)}\n{expected}\n{page}")

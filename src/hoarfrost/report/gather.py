@@ -144,7 +144,7 @@ def fit_report(
     return FitData(
         sentence=learned,
         expected=(
-            f"About {held_out.accuracy:.1f} % of images like these will be right: each fifth of them was scored by a "
+            f"About {held_out.accuracy:.1f} % of images like these will be right: {held_out.scored} was scored by a "
             "model of the others."
         ),
         doubts=doubts,

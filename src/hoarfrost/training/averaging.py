@@ -32,11 +32,11 @@ class WeightAverage:
 
 
 @torch.no_grad()
-def average_of(first: Network, second: Network) -> Network:
-    """A network like the first, with a backbone half-way between both."""
+def average_of(first: Network, second: Network, share: float = 0.5) -> Network:
+    """A network like the first, with a backbone between both: this ``share`` of it is the second's."""
     between = copy.deepcopy(first)
     theirs = second.backbone.state_dict()
     for name, tensor in between.backbone.state_dict().items():
         if tensor.is_floating_point():
-            tensor.lerp_(theirs[name], 0.5)
+            tensor.lerp_(theirs[name], share)
     return between

@@ -54,13 +54,13 @@ def learn_calibration(
     levels = replace(levels, images_a_class=float(np.median(counts[counts > 0])))
     fewer = as_many_of_each(own, MOST_SORTED, seed, MOST_CLASSES)
     measured = np.asarray(sorting_points(inference.features(chosen.take(fewer), network), network))
-    diagonal, learned = statistics.for_readout.root is None, not inference.config.fixed
+    diagonal, learned = statistics.for_readout.root is None, not inference.config.still
     expected = first(lambda: expectations(measured, own[fewer], seed, diagonal=diagonal, learned=learned))
     made = Calibration(levels=levels, expected=expected)
     if not network.design.readout.by_likelihood:
         return made
     found = None
-    if inference.config.fixed and isinstance(images, FeatureSet):
+    if inference.config.still and isinstance(images, FeatureSet):
         features = np.asarray(images.take(counted).images)
         found = first(lambda: held_back_temperatures(network, torch.from_numpy(features), own, seed))
     if found is None:
@@ -104,7 +104,7 @@ def counting_points(inference: Inference, images: Samples, network: Network) -> 
     Labels draw the features of known classes together, far more than those of new ones. So where the backbone was
     trained, the mean outputs of the part before its last one stand in their place.
     """
-    if isinstance(images, FeatureSet) or inference.config.fixed or len(network.backbone.parts) < 2:
+    if isinstance(images, FeatureSet) or inference.config.still or len(network.backbone.parts) < 2:
         return _hellinger(inference.features(images, network))
     part, outputs, rows = list(network.backbone.parts.values())[-2], list[Tensor](), list[Tensor]()
 

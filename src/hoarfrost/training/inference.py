@@ -150,7 +150,7 @@ class Inference:
         if isinstance(images, FeatureSet):
             return images
         stored = images.images
-        if self.config.fixed and isinstance(stored, OnDisk):
+        if self.config.still and isinstance(stored, OnDisk):
             return FeatureSet(self.computed.of(stored, network, self._features_of(network)), images.labels)
         return FeatureSet(self.features(images, network), images.labels)
 

@@ -366,7 +366,7 @@ class Learner:
     def _samples(self, images: Images, readout: Readout) -> Samples:
         """The images as ``prepare`` makes them, or their features, where those are always the same."""
         prepared = self.prepare(images)
-        return self._inference.computed_once(prepared, readout.network) if self.config.fixed else prepared
+        return self._inference.computed_once(prepared, readout.network) if self.config.still else prepared
 
     def predictions(self, images: Images, *, threshold: float | None = None, keep: ImageStorage = AUTO) -> Predictions:
         """What is predicted of each image, with the paths of those in files; broken ones are left out and named.
@@ -404,10 +404,10 @@ class Learner:
     def held_out(self, labelled: ImageSet) -> HeldOut | None:
         """What is predicted of the labelled images of stage one when others are learned from, and its accuracy.
 
-        Each fifth of a class is scored by class statistics of the other four; None where the backbone has learned from
-        all of the images, or something else than class statistics decides.
+        Each fifth of a class is scored by class statistics of the other four; where the backbone has learned from
+        those, the last fifth alone is. None where it has learned from all, or where something else decides.
         """
-        return held_out(self._inference, self.network, self.prepare(labelled)) if self.config.fixed else None
+        return held_out(self._inference, self.network, self.prepare(labelled)) if self.config.still else None
 
     def prepare(self, images: Images, keep: ImageStorage = AUTO, *, compute: bool = True) -> ImageSet:
         """The images in the size and the channels that this model works on; ``keep`` says where those of files are.
@@ -418,7 +418,7 @@ class Learner:
         if size is None:
             raise InputError("this learner has not learned anything yet: call fit first")
         if isinstance(images, str | Path) or are_paths(images):
-            if self.config.fixed:
+            if self.config.still:
                 inference, network = self._inference, self.network
                 computes = compute and self.runtime.processes.count == 1
                 first_read = (lambda files, _: inference.read_first(files, network)) if computes else None

@@ -69,7 +69,7 @@ def train(
     if stepper.compile_pending and done < schedule.epochs:
         observer.compiling()
     saved, took = time.perf_counter(), 0.0
-    with runtime.numerics():
+    with runtime.numerics(search=not objective.student.backbone.pretrained):
         for epoch in range(done, schedule.epochs):
             started = time.perf_counter()
             set_learning_rate(optimizer, schedule.learning_rate_at(epoch))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
-from hoarfrost.config import STAYS, TUNED, Config, Method
+from hoarfrost.config import HALF_WAY, STAYS, TUNED, Config, Method
 from hoarfrost.data.arrays import PHOTOGRAPH, default_size
 from hoarfrost.data.cache import ImageStorage
 from hoarfrost.data.images import ImageSet, in_chunks
@@ -21,9 +22,9 @@ from hoarfrost.settings import override
 FOR_PHOTOGRAPHS = "efficientnet-lite0"
 """the backbone of photographs, where nobody chooses another"""
 
-ENOUGH = 300
-"""labelled images a class, on average, from which on a pretrained backbone is tuned on a GPU. With some thirty it is
-better left as it is; where tuning begins to gain has not been measured, so that this is on the safe side"""
+ENOUGH = 100
+"""labelled images a class, on average, from which on a pretrained backbone is tuned on a GPU; with some thirty that
+hardly gains"""
 
 
 def resolve(config: Config, images: ImageSet, device: torch.device, given: Backbone | None = None) -> Config:
@@ -47,8 +48,9 @@ def choose(config: Config, images: ImageSet, device: torch.device, given: Backbo
     """The configuration with all decided but ``mean`` and ``std``; ``given`` is the backbone, where it is an object.
 
     Without a choice of backbone, photographs get a pretrained one, and of the others little images and CPUs the small
-    one. A pretrained one stays as it is, unless there is a GPU, and images enough to tune it; then images may be
-    larger. Gray images become those of three channels, where the backbone has learned from such.
+    one. A pretrained one stays as it is, unless there is a GPU, and images enough to tune it, or somebody has set what
+    stays (``fit_frozen``) and that is not all of it. Gray images become those of three channels, where the backbone has
+    learned from such.
     """
     asked = _with_backbone(config, images, device)
     config, name = suited(asked, given), asked.backbone
@@ -58,13 +60,25 @@ def choose(config: Config, images: ImageSet, device: torch.device, given: Backbo
         f"the backbone {name} takes gray images, not those in colour: choose another --backbone",
     )
     if pretrained:
-        enough = len(images) >= ENOUGH * max(len(images.class_names), 1)
-        changes = TUNED if device.type == "cuda" and enough else {**STAYS, **when_fixed(config.method)}
+        enough = device.type == "cuda" and len(images) >= ENOUGH * max(len(images.class_names), 1)
+        tunes = enough if "fit_frozen" in config.undecided else ALL not in config.fit_frozen
+        changes = _tuned(config.method) if tunes else _as_it_is(config.method)
         config = override(config, {key: value for key, value in changes.items() if key in config.undecided})
-    side = (wanted.still_side if config.fixed else None) or wanted.side
+    side = (wanted.still_side if config.still else None) or wanted.side
     size = asked.image_size or side or default_size([min(images.shape[:2])])
     check_frozen(config, parts)
     return replace(config, image_size=size, undecided=())
+
+
+def _as_it_is(method: Method) -> dict[str, Any]:
+    """The settings of a pretrained backbone that stays as it is."""
+    return {**STAYS, **when_fixed(method)}
+
+
+def _tuned(method: Method) -> dict[str, Any]:
+    """Those of one that is tuned: half-way, unless heads decide, which suit the network that they were trained with."""
+    half_way = {**HALF_WAY, **when_fixed(method)} if method.design.readout.from_statistics else {}
+    return {**TUNED, **half_way}
 
 
 def by_another_method(config: Config, method: Method) -> Config:
@@ -73,8 +87,8 @@ def by_another_method(config: Config, method: Method) -> Config:
     The numbers are those of anybody's images.
     """
     own = get_recipe("folder").config(method, config.seed)
-    if config.fixed:
-        own = override(own, {**STAYS, **when_fixed(method)})
+    if config.still:
+        own = override(own, _as_it_is(method))
     elif traits_of(config.backbone).pretrained:
         own = override(own, TUNED)
     design = replace(own.method.design, mirror=config.method.design.mirror)
@@ -103,6 +117,8 @@ def in_words(config: Config) -> str:
         how = "learned from these images alone"
     elif config.fixed:
         how = "pretrained and left as it is, so that features are computed once"
+    elif config.fit_keeps:
+        how = f"pretrained and tuned on these images, with {config.fit_keeps:.0%} of what it was before"
     else:
         how = "pretrained and tuned on these images"
     return f"backbone {config.backbone}: {how}; images of {config.image_size} x {config.image_size} pixels"

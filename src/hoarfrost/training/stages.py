@@ -34,6 +34,7 @@ from hoarfrost.training.calibration import calibrated
 from hoarfrost.training.expecting import Look, learn_calibration, look_at
 from hoarfrost.training.features import Computed
 from hoarfrost.training.forecast import warn_of_too_much
+from hoarfrost.training.held_out import HELD_BACK, folds
 from hoarfrost.training.inference import Inference
 from hoarfrost.training.loop import Checkpoint, diverged, train
 from hoarfrost.training.objective import (
@@ -83,15 +84,26 @@ class Stage:
         assert labelled.labels is not None
         self._check_discovery(network)
         network = to_channels_last(network, self.runtime.device)
-        self._make_heads(network, terms, len(labelled))
+        begun, learns = None, np.arange(len(labelled))
+        if config.fit_keeps:
+            begun, learns = copy.deepcopy(network), np.flatnonzero(folds(labelled.labels) != HELD_BACK)
+        self._make_heads(network, terms, len(learns))
         choose_trained(network, frozen=config.fit_frozen, terms=terms)
         samples = self._samples(network, labelled, frozen=config.fit_frozen, terms=terms, usual=config.fit_augment)
         with seeded(config.seed, "memory", 0):
-            remembered = made_memories(terms, sizes_of(network, len(labelled)))
+            remembered = made_memories(terms, sizes_of(network, len(learns)))
         objective = Objective(network, terms=terms, remembered=remembered, gather=self.runtime.processes.gather)
-        trained = self._train(objective, samples, config.fit, "fit", labelled=0, augment=config.fit_augment)
+        learned_from = samples if begun is None else samples.take(learns)
+        trained = self._train(objective, learned_from, config.fit, "fit", labelled=0, augment=config.fit_augment)
         network.heads.clear()
+        if begun is not None:
+            network = average_of(network, begun, config.fit_keeps)
+            samples = self._inference.computed_once(samples, network) if config.still else samples
         statistics = self._statistics(network, samples, labelled.labels, network.classes, "fit")
+        if (
+            begun is not None and config.method.design.readout == ClassMeans()
+        ):  # the head was trained for other features
+            set_nearest(network.joint, statistics.mean, statistics.count > 0)
         classes = ClassTable.of_steps(labelled.class_names, (network.labelled_classes, *network.novel_per_step))
         calibration = learn_calibration(self._inference, network.eval(), samples, labelled.labels, statistics)
         return Learned(Model(config, network.eval(), statistics, classes, calibration=calibration), trained)
@@ -230,7 +242,7 @@ class Stage:
         """Lets the newest novel head begin with clusters of the features that the model before has of the images."""
         features = self._inference.features(images, before.network)
         seed = derive(self.config.seed, "k-means", student.steps)
-        most = MOST_DIRECTIONS if self.config.fixed else None
+        most = MOST_DIRECTIONS if self.config.still else None
         return start_from_clusters(student, features, before.statistics, seed, self.runtime.processes, most)
 
     def _make_heads(self, network: Network, terms: tuple[Term, ...], images: int) -> None:
