@@ -17,6 +17,7 @@ from hoarfrost.config import Method
 from hoarfrost.data.augment import Affine, Augment
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
+from hoarfrost.experiment import Shelf
 from hoarfrost.losses.inputs import LossInputs, Sizes, View, present
 from hoarfrost.losses.memory import Memory, Queue
 from hoarfrost.losses.self_labelling import InstanceContrast
@@ -32,6 +33,7 @@ from hoarfrost.training.held_out import FOLDS, folds
 from hoarfrost.training.images import new_network
 from hoarfrost.training.learner import Learner
 from hoarfrost.training.observers import Entry, Observer
+from hoarfrost.training.resolve import by_another_method
 
 from .conftest import TINY
 
@@ -316,14 +318,18 @@ class TestAverageOverTraining:
 
 
 class TestHalfWayAfterStageOne:
-    """Stage one trains, and brings the backbone part of the way back; a fifth of the images has no part in that."""
+    """Stage one trains, and brings the backbone part of the way back."""
 
-    KEEPS: ClassVar[dict[str, Any]] = {"fit_keeps": 0.25, "mean": [0.3], "std": [0.3], "fit.epochs": 3}
+    KEEPS: ClassVar[dict[str, Any]] = {
+        **{"fit_keeps": 0.25, "mean": [0.3], "std": [0.3], "fit.epochs": 3},
+        **{"method.frozen": ["all"], "method.moving_statistics": False},
+    }
 
     def backbone(self, learner: Learner) -> dict[str, Tensor]:
         return dict(learner.network.backbone.state_dict().items())
 
     def test_it_is_the_weighted_average_of_before_and_after(self, digits: tuple[ImageSet, ImageSet]) -> None:
+        """The last fifth of each class has no part in it."""
         images, _ = digits
         assert images.labels is not None
         learned_from = images.take(folds(images.labels) != FOLDS - 1)
@@ -340,24 +346,51 @@ class TestHalfWayAfterStageOne:
     def test_it_is_scored_by_what_it_did_not_learn_from(self, digits: tuple[ImageSet, ImageSet]) -> None:
         images, _ = digits
         assert images.labels is not None
-        still = {"method.frozen": ["all"], "method.moving_statistics": False}
-        learner = learner_of(HOARFROST, **self.KEEPS, **still).fit(images)
-        found = learner.held_out(images)
+        learner = learner_of(HOARFROST, **self.KEEPS).fit(images)
+        found, last = learner.held_out(images), folds(images.labels) == FOLDS - 1
         assert found is not None
-        np.testing.assert_array_equal(found.predicted >= 0, folds(images.labels) == FOLDS - 1)
+        np.testing.assert_array_equal(found.predicted >= 0, last)
         assert 50 < found.accuracy <= 100
-        assert "did not learn" in found.scored
-        moving = learner_of(HOARFROST, **self.KEEPS).fit(images)
-        assert moving.held_out(images) is None, "discoveries change it"
+        assert found.scored == f"{last.sum()} of {len(images)} images, each by what was learned from others"
 
-    def test_the_nearest_mean_decides_by_the_features_that_stay(self, digits: tuple[ImageSet, ImageSet]) -> None:
+    @pytest.mark.parametrize(
+        ("method", "more"), [(HOARFROST, {"method.frozen": ["stem"]}), (METHODS["kmeans"], {})], ids=["moves", "means"]
+    )
+    def test_nothing_is_held_back_that_would_not_be_scored(
+        self, digits: tuple[ImageSet, ImageSet], method: Method, more: dict[str, Any]
+    ) -> None:
+        images, _ = digits
+        average = learner_of(method, **{**self.KEEPS, **more}).fit(images)
+        assert average.held_out(images) is None
+        trained = learner_of(method, **{**self.KEEPS, **more, "fit_keeps": 0.0}).fit(images)
+        begun = new_network(trained.config, 10).backbone.state_dict()
+        for name, tensor in self.backbone(trained).items():
+            if tensor.is_floating_point():
+                expected = 0.25 * begun[name] + 0.75 * tensor
+                torch.testing.assert_close(self.backbone(average)[name], expected, rtol=1e-4, atol=1e-6)
+
+    @pytest.mark.parametrize("method", [HOARFROST, METHODS["kmeans"]], ids=lambda method: method.name)
+    def test_its_head_suits_the_features_that_stay(self, digits: tuple[ImageSet, ImageSet], method: Method) -> None:
+        """It chooses the nearest mean: another method may discover with it."""
         images, tests = digits
-        learner = learner_of(METHODS["kmeans"], **self.KEEPS).fit(images)
+        learner = learner_of(method, **self.KEEPS).fit(images)
         features = learner.outputs(tests, features=True).features
         assert features is not None
-        means = learner.model.statistics.mean.numpy()
+        means, head = learner.model.statistics.mean.numpy(), learner.network.joint
         nearest = np.square(features[:, None] - means[None]).sum(axis=2).argmin(axis=1)
+        chosen = head(torch.from_numpy(np.ascontiguousarray(features[:, : head.in_features]))).argmax(dim=1).numpy()
+        assert (chosen == nearest).mean() > 0.99
+        learner.reconfigure(by_another_method(learner.config, METHODS["frost"]))
         assert (learner.predict(tests) == nearest).mean() > 0.99
+        learner.discover(tests, 2)
+
+    def test_a_shelf_tells_it_from_another(self, three_steps: Scenario, tmp_path: Path) -> None:
+        folders = {
+            Shelf(tmp_path, override(learner.config, {"fit_keeps": keeps}), three_steps, learner.runtime).folder
+            for learner in [learner_of(HOARFROST, **self.KEEPS)]
+            for keeps in (0.0, 0.25, 0.5)
+        }
+        assert len(folders) == 3
 
     def test_a_kill_changes_nothing(self, digits: tuple[ImageSet, ImageSet], tmp_path: Path) -> None:
         images, _ = digits

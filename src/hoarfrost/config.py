@@ -160,7 +160,7 @@ class Method:
     fit_course: Course = field(default_factory=Course, compare=False)
     """likewise of stage one"""
     when_fixed: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """settings that change where a pretrained backbone stays as it is, by their dotted keys, such as
+    """settings that change where no discovery changes a pretrained backbone, by their dotted keys, such as
     ``method.terms.pairwise.weight``; files do not have them, and two methods may be equal without them"""
     start: Literal["random", "k-means"] = "random"
     """how a step's novel head begins"""
@@ -235,23 +235,18 @@ def check_views(terms: tuple[Term, ...]) -> None:
 DECIDED: Mapping[str, Any] = MappingProxyType({"backbone": "auto", "image_size": None, "mean": None, "std": None})
 """settings that the images of stage one decide where nobody else has, and what they are then before"""
 
-STAYS: Mapping[str, Any] = MappingProxyType(
-    {
-        "fit_frozen": [ALL],
-        "method.frozen": [ALL],
-        "method.moving_statistics": False,
-        "fit_augment": "none",
-        "discover_augment": "none",
-    }
+UNMOVED: Mapping[str, Any] = MappingProxyType(
+    {"method.frozen": [ALL], "method.moving_statistics": False, "discover_augment": "none"}
 )
-"""the settings of a pretrained backbone that stays as it is, so that features are computed once"""
+"""the settings of a pretrained backbone that no discovery changes, so that features are computed once"""
+
+STAYS: Mapping[str, Any] = MappingProxyType({"fit_frozen": [ALL], "fit_augment": "none", **UNMOVED})
+"""those of one that stage one does not change either"""
 
 TUNED: Mapping[str, Any] = MappingProxyType({"fit.learning_rate": 0.01, "discover.learning_rate": 0.01})
 """those of one that is trained further"""
 
-HALF_WAY: Mapping[str, Any] = MappingProxyType(
-    {**{key: value for key, value in STAYS.items() if not key.startswith("fit_")}, "fit_keeps": 0.5}
-)
+HALF_WAY: Mapping[str, Any] = MappingProxyType({**UNMOVED, "fit_keeps": 0.5})
 """those of one that stage one trains further and brings half-way back, and that stays as it is from then on"""
 
 
@@ -270,8 +265,7 @@ class Config:
     """parts of the backbone that stay as they are in stage one, or "all"; with a pretrained one, say"""
     fit_keeps: float = 0.0
     """the part of the weights that the backbone began with in those that it has after stage one, beside what training
-    made of them (Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022); above 0, a fifth of the images is
-    held back from training"""
+    made of them (Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022)"""
     fit: Schedule = field(default_factory=Schedule)
     discover: Schedule = field(default_factory=Schedule)
     fit_augment: Augment = field(default_factory=Crop)
@@ -298,10 +292,6 @@ class Config:
         require(all(value > 0 for value in std), f"std must be above 0, unlike {std}")
         require(self.fit.batch_size is not None, "fit.batch_size must be a number: stage one has labelled images alone")
         require(0 <= self.fit_keeps < 1, f"fit_keeps must be from 0 to below 1, not {self.fit_keeps}")
-        require(
-            not self.fit_keeps or self.method.design.readout.from_statistics,
-            "fit_keeps needs a readout from class statistics: set method.design.readout=means, or gaussians",
-        )
         require(0 <= self.seed < 2**63, f"the seed must be from 0 to below 2**63, not {self.seed}")
 
     @property
@@ -316,9 +306,14 @@ class Config:
 
     @property
     def still(self) -> bool:
-        """Whether no discovery changes the backbone, and stage one at most half-way."""
+        """Whether no discovery changes the backbone, and stage one did not, or brought it part of the way back."""
         method, little = self.method, self.fit_keeps > 0 or ALL in self.fit_frozen
         return little and ALL in method.frozen and not method.moving_statistics and not method.design.residual
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether stage one does not train with some of its images, since it is scored by those."""
+        return self.fit_keeps > 0 and self.still and not self.fixed and self.method.design.readout.by_likelihood
 
     def opened(self, names: Collection[str]) -> Config:
         """With these of the settings left open that images can decide."""
@@ -333,4 +328,11 @@ class Config:
             stage_one=tuple(term.stretched(one / self.fit.epochs) for term in method.stage_one),
             terms=tuple(term.stretched(new / self.discover.epochs) for term in method.terms),
         )
-        return replace(self, method=method, fit=self.fit.shortened(one), discover=self.discover.shortened(new))
+        said = {"fit.epochs" if fit else "", "discover.epochs" if discover else ""}
+        return replace(
+            self,
+            method=method,
+            fit=self.fit.shortened(one),
+            discover=self.discover.shortened(new),
+            undecided=tuple(name for name in self.undecided if name not in said),
+        )

@@ -21,7 +21,8 @@ import numpy as np
 
 from hoarfrost import evaluation, metrics, provenance, store
 from hoarfrost.config import Config
-from hoarfrost.data.images import ImageSet
+from hoarfrost.data.cache import AUTO, ImageStorage
+from hoarfrost.data.images import ImageSet, OnDisk
 from hoarfrost.data.sources import check_enough
 from hoarfrost.errors import InputError
 from hoarfrost.forms import DISCOVERY_RECORD, METRICS, STAGE_ONE_RECORD, is_assignment, misfit_of_steps
@@ -80,6 +81,14 @@ class RunConfig:
         if not self.is_open:  # as earlier versions have it, whose runs can be gone on with
             del content["mixed"], content["novel"]
         return {"format": store.FORMAT, **content, "images": images}
+
+
+def kept_for_epochs(step: Step, config: Config, keep: ImageStorage) -> Step:
+    """The step with its images where they are to be kept, if every epoch reads them; photographs are on disk."""
+    labelled = step.index == 0 or config.method.supervised
+    if (config.fixed if labelled else config.still) or not isinstance(step.images.images, OnDisk):
+        return step
+    return replace(step, images=keep.placed(step.images.fitted(config.image_size)))
 
 
 class Watch(Observer):
@@ -212,6 +221,7 @@ class Shelf:
         images, test = scenario.steps[0].images, scenario.truths[0].test
         content = {name: to_json(getattr(config, name)) for name in SHARED_SETTINGS}
         content |= {"fit_frozen": list(config.fit_frozen)} if config.fit_frozen else {}
+        content |= {"fit_keeps": config.fit_keeps} if config.fit_keeps else {}
         content |= {
             "stage_one": to_json(config.method.stage_one),
             "images": images.digest(),
@@ -277,10 +287,12 @@ def run(
     resume: bool = False,
     observer: Observer | None = None,
     share: Path | None = None,
+    keep: ImageStorage = AUTO,
 ) -> dict[str, Any]:
     """Learns every step, scores it, writes the run folder; gives the content of ``metrics.json``.
 
-    In ``share`` stage-one models are looked for, and kept for other runs. Of several processes the first one writes.
+    In ``share`` stage-one models are looked for, and kept for other runs. ``keep`` says where photographs are kept that
+    every epoch reads. Of several processes the first one writes.
     """
     learner_config = config.learner
     scenario = build_scenario(
@@ -337,7 +349,7 @@ def run(
                     if processes.is_first:
                         watchers += [folder.log, observer or Observer()]
                     learner.learn(
-                        step,
+                        kept_for_epochs(step, config.learner, keep),
                         estimate=config.novel == "auto",
                         observer=Observers(watchers),
                         checkpoint=folder.checkpoint(step.index),

@@ -313,7 +313,7 @@ def get_method(name: str) -> Method:
 
 
 def when_fixed(method: Method) -> Mapping[str, Any]:
-    """What a method changes where the backbone stays as it is; of one that was read from a file, the preset's."""
+    """What a method changes where no discovery changes the backbone; of one from a file, the preset's."""
     found = method.when_fixed
     if not found and method.name in plugins.names(METHODS, plugins.METHODS):
         found = get_method(method.name).when_fixed

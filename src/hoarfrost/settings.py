@@ -114,6 +114,7 @@ def override(config: Config, changes: Mapping[str, Any]) -> Config:
             content = to_json(from_json(Config, content))
     config = from_json(Config, content)
     open_ = [name for name in config.undecided if not any(f"{key}.".startswith(f"{name}.") for key in changes)]
+    open_ = [name for name in open_ if not name.startswith(kinds)]  # which another kind need not have
     method = dataclasses.replace(config.method, when_fixed=when_fixed)
     return dataclasses.replace(config, method=method, undecided=tuple(open_))
 

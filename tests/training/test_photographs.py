@@ -28,11 +28,14 @@ from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk
 from hoarfrost.errors import InputError, SkippedFiles
+from hoarfrost.experiment import kept_for_epochs
 from hoarfrost.methods import HOARFROST
 from hoarfrost.models.backbones import ALL, build_backbone
 from hoarfrost.models.efficientnet import EfficientNet
 from hoarfrost.models.network import Network
+from hoarfrost.models.readout import ClassMeans
 from hoarfrost.recipes import RECIPES
+from hoarfrost.scenario import Step
 from hoarfrost.settings import from_json, to_json
 from hoarfrost.training.features import Computed
 from hoarfrost.training.images import read_labelled
@@ -108,9 +111,21 @@ class TestChoice:
         assert (tuned.still, tuned.fixed, fixed.still, fixed.fixed) == (True, False, True, True)
         assert tuned.fit == replace(usual.fit, learning_rate=0.01)
         assert (tuned.method, tuned.discover_augment) == (fixed.method, fixed.discover_augment)
-        assert "tuned on these images, with 50% of what it was before; images of 288 x 288" in in_words(tuned)
-        with pytest.raises(InputError, match="fit_keeps needs a readout from class statistics"):
-            Learner("frost", settings={"fit_keeps": 0.5})
+        assert "tuned on these images, and brought 50% of the way back; images of 288 x 288" in in_words(tuned)
+        assert tuned.holds_back == (method == "hoarfrost"), "only what can be scored is held back"
+        asked_for: list[dict[str, Any]] = [{"fit_keeps": 0.5}, {"fit_frozen": []}]
+        for settings in asked_for:
+            asked = Learner(method, settings=settings).config
+            assert resolve(asked, images(96), CPU) == tuned, "as somebody asked for it"
+        whole = resolve(Learner(method, settings={"fit_frozen": [], "fit_keeps": 0}).config, images(96), CPU)
+        assert (whole.still, whole.method) == (False, usual.method)
+        with pytest.raises(InputError, match="fit_keeps is for methods that decide by class statistics"):
+            resolve(Learner("frost", settings={"fit_keeps": 0.5}).config, images(96), CPU)
+
+    def test_another_kind_of_readout_has_none_of_the_settings_of_the_usual_one(self) -> None:
+        asked = Learner(settings={"method.design.readout": "means"}).config
+        for device in (CPU, GPU):
+            assert resolve(asked, images(96, each=ENOUGH), device).method.design.readout == ClassMeans()
 
     @pytest.mark.parametrize("name", ["efficientnet-lite0", "auto"])
     def test_what_somebody_sets_is_not_decided(self, name: str) -> None:
@@ -220,6 +235,18 @@ class TestReading:
             read = read_labelled(folder, learner.config, learner.runtime, compute=False)
             assert isinstance(read.images, kind)
             assert read.shape == (288, 288, 3)
+
+    def test_those_of_a_run_too_by_what_each_step_does(self, tmp_path: Path) -> None:
+        read = read_images(photographs(tmp_path / "photos", 4, 3), labelled=True, keep=storage(Learner().config, AUTO))
+        assert isinstance(read.images, ImageFiles)
+        steps = [Step(index, read, 2, 2) for index in range(2)]
+        for settings, expected in (({}, "ff"), ({"fit_keeps": 0.5}, "mf"), ({"fit_frozen": [], "fit_keeps": 0}, "mm")):
+            config = resolve(Learner(settings=settings).config, read, CPU)
+            placed = [kept_for_epochs(step, config, AUTO) for step in steps]
+            kinds = ["m" if isinstance(step.images.images, np.ndarray) else "f" for step in placed]
+            assert "".join(kinds) == expected, "in files or in memory"
+            on_disk = [kept_for_epochs(step, config, ImageStorage(on_disk=True)) for step in steps]
+            assert all(isinstance(step.images.images, ImageFiles) for step in on_disk), "as somebody asked for it"
 
     @pytest.mark.parametrize(
         ("settings", "side"),

@@ -99,7 +99,7 @@ def main(args: argparse.Namespace) -> int:
     expected = (
         "accuracy: not estimated, since nothing was held back; see hoarfrost evaluate, with other images"
         if held_out is None
-        else f"accuracy: about {held_out.accuracy:.1f} % on images like these, {held_out.scored} scored by the others"
+        else f"accuracy: about {held_out.accuracy:.1f} % on images like these ({held_out.scored})"
     )
     page = f"report: {printable(str(out))}/report.html"
     return options.answer(args, summary, f"{text}\n{in_words(learner.config)}\n{expected}\n{page}")

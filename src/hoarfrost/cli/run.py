@@ -81,14 +81,13 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
     from hoarfrost.experiment import RunConfig, run
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
-    from hoarfrost.training.images import kept_for_training
     from hoarfrost.training.observers import Observer, Observers
     from hoarfrost.training.resolve import storage, suited
     from hoarfrost.training.runtime import resolve_device
 
     variant = getattr(args, "variant", "code")
     recipe, method = get_recipe(args.dataset, variant), get_method(args.method)
-    device = resolve_device(args.device)  # refused before anything is read
+    resolve_device(args.device)  # refused before anything is read
     if args.class_order not in options.CLASS_ORDERS:
         raise unknown("class order", args.class_order, options.CLASS_ORDERS)
     config = options.configured(
@@ -98,12 +97,13 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
     if split is None:
         raise InputError(f"the data set '{args.dataset}' has no usual split: give one, as in --split 5-5")
     keep = options.keeping(args)
-    first = storage(config, keep)
     train, test = load_dataset(
-        args.dataset, Path(args.data), download=args.download, size=suited(config).image_size, keep=first
+        args.dataset,
+        Path(args.data),
+        download=args.download,
+        size=suited(config).image_size,
+        keep=storage(config, keep),
     )
-    if first != keep:  # photographs, which stay on disk unless the network learns from them
-        train = kept_for_training(train, config, device, keep)
     run_config = RunConfig(
         dataset=args.dataset,
         split=split,
@@ -128,4 +128,5 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
             resume=args.resume,
             observer=Observers(observers),
             share=getattr(args, "share", None),
+            keep=keep,
         )

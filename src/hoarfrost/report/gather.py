@@ -144,8 +144,7 @@ def fit_report(
     return FitData(
         sentence=learned,
         expected=(
-            f"About {held_out.accuracy:.1f} % of images like these will be right: {held_out.scored} was scored by a "
-            "model of the others."
+            f"About {held_out.accuracy:.1f} % of images like these will be right, as measured with {held_out.scored}."
         ),
         doubts=doubts,
         classes=[row(c) for c in range(len(names))],

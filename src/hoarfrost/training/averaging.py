@@ -7,6 +7,7 @@ import copy
 import torch
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from hoarfrost.models.backbones import Backbone
 from hoarfrost.models.network import Network
 
 
@@ -32,11 +33,16 @@ class WeightAverage:
 
 
 @torch.no_grad()
-def average_of(first: Network, second: Network, share: float = 0.5) -> Network:
-    """A network like the first, with a backbone between both: this ``share`` of it is the second's."""
-    between = copy.deepcopy(first)
-    theirs = second.backbone.state_dict()
-    for name, tensor in between.backbone.state_dict().items():
+def move_towards(backbone: Backbone, other: Backbone, share: float) -> None:
+    """Changes weights and batch statistics: from now on this ``share`` of each is the other's."""
+    theirs = other.state_dict()
+    for name, tensor in backbone.state_dict().items():
         if tensor.is_floating_point():
             tensor.lerp_(theirs[name], share)
+
+
+def average_of(first: Network, second: Network) -> Network:
+    """A network like the first, with a backbone half-way between both."""
+    between = copy.deepcopy(first)
+    move_towards(between.backbone, second.backbone, 0.5)
     return between

@@ -1,4 +1,4 @@
-"""Features of images that no stage changes: computed once, while the image files are first read, and kept."""
+"""Features of images that no discovery changes: computed once, while the image files are first read, and kept."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hoarfrost.config import Config
 from hoarfrost.data.images import ImageSet
 from hoarfrost.models.network import Network
 from hoarfrost.models.readout import Known
@@ -14,7 +15,7 @@ from hoarfrost.training.inference import Inference
 
 FOLDS = 5
 HELD_BACK = FOLDS - 1
-"""the fold that a backbone which is tuned does not learn from; classes with fewer images have none in it"""
+"""the part that a backbone is not tuned on, where that is scored; of a class with fewer images it is empty"""
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,17 @@ class HeldOut:
     """Of labelled images, what is predicted where others were learned from."""
 
     predicted: NDArray[np.int64]
-    """(N,): a class id; -1 for what is left out: the only image of its class, and what a backbone has learned from"""
+    """(N,): a class id; -1 for what is left out: the only image of its class, and what the backbone was tuned on"""
     probability: NDArray[np.float64]
     """(N,): of that class"""
     right: NDArray[np.bool_]
     """(N,)"""
-    scored: str
-    """which of the images are, in words"""
+
+    @property
+    def scored(self) -> str:
+        """How many of the images are, in words."""
+        count = int((self.predicted >= 0).sum())
+        return f"{count} of {len(self.predicted)} images, each by what was learned from others"
 
     @property
     def accuracy(self) -> float:
@@ -37,14 +42,14 @@ class HeldOut:
 
 
 def held_out(inference: Inference, network: Network, labelled: ImageSet) -> HeldOut | None:
-    """Each part of the images is scored by class statistics of the other parts; of a tuned backbone one part alone.
+    """Each part of the images is scored by class statistics of the others; of a tuned backbone what was held back.
 
     Features are computed once. None where statistics do not decide by themselves, or no image can be scored so.
     """
     kind = network.design.readout
     assert labelled.labels is not None
     labels, counts = labelled.labels, np.bincount(labelled.labels)
-    parts, fold = range(FOLDS) if inference.config.fixed else (HELD_BACK,), folds(labels)
+    parts, fold = (HELD_BACK,) if inference.config.holds_back else range(FOLDS), folds(labels)
     fold[counts[labels] < 2] = FOLDS  # never scored
     if not kind.by_likelihood or not np.isin(fold, parts).any():
         return None
@@ -57,8 +62,12 @@ def held_out(inference: Inference, network: Network, labelled: ImageSet) -> Held
             statistics = inference.statistics(samples, network, others, len(counts))
             outputs = inference.outputs(samples.take(scored), kind.read(network, Known(statistics)))
             predicted[scored], probability[scored] = outputs.predicted, outputs.probabilities.max(axis=1)
-    which = "each fifth of them" if len(parts) > 1 else "a fifth of them, from which the backbone did not learn,"
-    return HeldOut(predicted, probability, predicted == labels, which)
+    return HeldOut(predicted, probability, predicted == labels)
+
+
+def held_back(config: Config, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """``(N,)``: whether stage one, which has these labels, does not train with an image."""
+    return folds(labels) == HELD_BACK if config.holds_back else np.zeros(len(labels), dtype=bool)
 
 
 def folds(labels: NDArray[np.int64]) -> NDArray[np.int64]:

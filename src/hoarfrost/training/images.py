@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 
 from hoarfrost.config import Config
@@ -98,12 +97,5 @@ def read_labelled(
     kept = replace(storage(asked, keep, given), first_read=first_read if compute and single else None)
     size = suited(asked, given).image_size
     images = read_images(source, labelled=not are_paths(source), size=size, keep=kept)
-    return kept_for_training(images, asked, runtime.device, keep, given)
-
-
-def kept_for_training(
-    images: ImageSet, asked: Config, device: torch.device, keep: ImageStorage, given: Backbone | None = None
-) -> ImageSet:
-    """Labelled images where they are to be kept, once it is known whether every epoch reads them."""
-    config = choose(asked, images, device, given)
+    config = choose(asked, images, runtime.device, given)
     return images if config.fixed else keep.placed(images.fitted(config.image_size))

@@ -88,7 +88,7 @@ class Found:
 class Inference:
     """Runs networks over images of the size and the channels that the configuration says.
 
-    Several processes share the images out, and all get the whole. Where no stage changes the backbone, features are
+    Several processes share the images out, and all get the whole. Where no discovery changes the backbone, features are
     ``computed`` once.
     """
 

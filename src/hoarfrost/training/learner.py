@@ -254,8 +254,8 @@ class Learner:
         except BaseException:
             self.config = before  # an earlier model stays usable
             raise
-        # A backbone that stayed as it is suits other images too; what it replaced in the settings is gone.
-        return self._keep(learned, replace(learned.model, decided=() if config.fixed else self._asked.left_open))
+        # A pretrained backbone suits other images too; what it replaced in the settings is gone.
+        return self._keep(learned, replace(learned.model, decided=() if config.still else self._asked.left_open))
 
     def _fit_again(self, step: Step, *, observer: Observer | None, checkpoint: Checkpoint | None) -> Learner:
         """The upper bound's step: a new network for all classes so far, from labelled images of all of them."""
@@ -366,7 +366,8 @@ class Learner:
     def _samples(self, images: Images, readout: Readout) -> Samples:
         """The images as ``prepare`` makes them, or their features, where those are always the same."""
         prepared = self.prepare(images)
-        return self._inference.computed_once(prepared, readout.network) if self.config.still else prepared
+        once = self.config.fixed or (self.config.still and not readout.network.training)
+        return self._inference.computed_once(prepared, readout.network) if once else prepared
 
     def predictions(self, images: Images, *, threshold: float | None = None, keep: ImageStorage = AUTO) -> Predictions:
         """What is predicted of each image, with the paths of those in files; broken ones are left out and named.
@@ -404,15 +405,15 @@ class Learner:
     def held_out(self, labelled: ImageSet) -> HeldOut | None:
         """What is predicted of the labelled images of stage one when others are learned from, and its accuracy.
 
-        Each fifth of a class is scored by class statistics of the other four; where the backbone has learned from
-        those, the last fifth alone is. None where it has learned from all, or where something else decides.
+        Each fifth of a class is scored by class statistics of the other four; where the backbone was tuned on those,
+        the last fifth alone is. None where it was trained on all, or where something else decides.
         """
         return held_out(self._inference, self.network, self.prepare(labelled)) if self.config.still else None
 
     def prepare(self, images: Images, keep: ImageStorage = AUTO, *, compute: bool = True) -> ImageSet:
         """The images in the size and the channels that this model works on; ``keep`` says where those of files are.
 
-        Features of photographs that no stage changes are computed in passing, if ``compute``.
+        Features of photographs that no discovery changes are computed in passing, if ``compute``.
         """
         size = self.config.image_size
         if size is None:
@@ -427,7 +428,7 @@ class Learner:
         return image_set(images).fitted(size, self.channels)
 
     def keep_features(self, *folders: str | Path, add: bool = True) -> None:
-        """Has features of image files that no stage changes kept in folders, and takes those that are in one of them.
+        """Has features of image files that no discovery changes kept in folders, and takes those that are in one.
 
         Without ``add`` they are only looked for.
         """

@@ -60,10 +60,12 @@ def choose(config: Config, images: ImageSet, device: torch.device, given: Backbo
         f"the backbone {name} takes gray images, not those in colour: choose another --backbone",
     )
     if pretrained:
-        enough = device.type == "cuda" and len(images) >= ENOUGH * max(len(images.class_names), 1)
-        tunes = enough if "fit_frozen" in config.undecided else ALL not in config.fit_frozen
-        changes = _tuned(config.method) if tunes else _as_it_is(config.method)
+        changes = _tuned(config) if _tunes(config, images, device) else _as_it_is(config.method)
         config = override(config, {key: value for key, value in changes.items() if key in config.undecided})
+    require(
+        not config.fit_keeps or config.method.design.readout.from_statistics,
+        f"fit_keeps is for methods that decide by class statistics, as hoarfrost does, not for {config.method.name}",
+    )
     side = (wanted.still_side if config.still else None) or wanted.side
     size = asked.image_size or side or default_size([min(images.shape[:2])])
     check_frozen(config, parts)
@@ -75,10 +77,19 @@ def _as_it_is(method: Method) -> dict[str, Any]:
     return {**STAYS, **when_fixed(method)}
 
 
-def _tuned(method: Method) -> dict[str, Any]:
+def _tunes(config: Config, images: ImageSet, device: torch.device) -> bool:
+    """Whether a pretrained backbone is tuned: as somebody has set it, or on a GPU with images enough."""
+    if "fit_frozen" not in config.undecided:
+        return ALL not in config.fit_frozen
+    enough = device.type == "cuda" and len(images) >= ENOUGH * max(len(images.class_names), 1)
+    return enough or config.fit_keeps > 0
+
+
+def _tuned(config: Config) -> dict[str, Any]:
     """Those of one that is tuned: half-way, unless heads decide, which suit the network that they were trained with."""
-    half_way = {**HALF_WAY, **when_fixed(method)} if method.design.readout.from_statistics else {}
-    return {**TUNED, **half_way}
+    method, decided = config.method, "fit_keeps" not in config.undecided
+    half_way = config.fit_keeps > 0 if decided else method.design.readout.from_statistics
+    return {**TUNED, **({**HALF_WAY, **when_fixed(method)} if half_way else {})}
 
 
 def by_another_method(config: Config, method: Method) -> Config:
@@ -118,7 +129,7 @@ def in_words(config: Config) -> str:
     elif config.fixed:
         how = "pretrained and left as it is, so that features are computed once"
     elif config.fit_keeps:
-        how = f"pretrained and tuned on these images, with {config.fit_keeps:.0%} of what it was before"
+        how = f"pretrained, tuned on these images, and brought {config.fit_keeps:.0%} of the way back"
     else:
         how = "pretrained and tuned on these images"
     return f"backbone {config.backbone}: {how}; images of {config.image_size} x {config.image_size} pixels"

@@ -29,12 +29,12 @@ from hoarfrost.models.network import Network, grow, set_nearest, to_channels_las
 from hoarfrost.models.readout import ClassMeans
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.seeding import derive, seeded
-from hoarfrost.training.averaging import average_of
+from hoarfrost.training.averaging import average_of, move_towards
 from hoarfrost.training.calibration import calibrated
 from hoarfrost.training.expecting import Look, learn_calibration, look_at
 from hoarfrost.training.features import Computed
 from hoarfrost.training.forecast import warn_of_too_much
-from hoarfrost.training.held_out import HELD_BACK, folds
+from hoarfrost.training.held_out import held_back
 from hoarfrost.training.inference import Inference
 from hoarfrost.training.loop import Checkpoint, diverged, train
 from hoarfrost.training.objective import (
@@ -84,25 +84,22 @@ class Stage:
         assert labelled.labels is not None
         self._check_discovery(network)
         network = to_channels_last(network, self.runtime.device)
-        begun, learns = None, np.arange(len(labelled))
-        if config.fit_keeps:
-            begun, learns = copy.deepcopy(network), np.flatnonzero(folds(labelled.labels) != HELD_BACK)
+        begun = copy.deepcopy(network.backbone) if config.fit_keeps else None
+        learns = np.flatnonzero(~held_back(config, labelled.labels))
         self._make_heads(network, terms, len(learns))
         choose_trained(network, frozen=config.fit_frozen, terms=terms)
         samples = self._samples(network, labelled, frozen=config.fit_frozen, terms=terms, usual=config.fit_augment)
         with seeded(config.seed, "memory", 0):
             remembered = made_memories(terms, sizes_of(network, len(learns)))
         objective = Objective(network, terms=terms, remembered=remembered, gather=self.runtime.processes.gather)
-        learned_from = samples if begun is None else samples.take(learns)
+        learned_from = samples.take(learns) if config.holds_back else samples
         trained = self._train(objective, learned_from, config.fit, "fit", labelled=0, augment=config.fit_augment)
         network.heads.clear()
         if begun is not None:
-            network = average_of(network, begun, config.fit_keeps)
+            move_towards(network.backbone, begun, config.fit_keeps)
             samples = self._inference.computed_once(samples, network) if config.still else samples
         statistics = self._statistics(network, samples, labelled.labels, network.classes, "fit")
-        if (
-            begun is not None and config.method.design.readout == ClassMeans()
-        ):  # the head was trained for other features
+        if begun is not None:  # the head was trained with other features
             set_nearest(network.joint, statistics.mean, statistics.count > 0)
         classes = ClassTable.of_steps(labelled.class_names, (network.labelled_classes, *network.novel_per_step))
         calibration = learn_calibration(self._inference, network.eval(), samples, labelled.labels, statistics)
