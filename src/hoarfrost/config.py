@@ -246,7 +246,9 @@ STAYS: Mapping[str, Any] = MappingProxyType({"fit_frozen": [ALL], "fit_augment":
 TUNED: Mapping[str, Any] = MappingProxyType({"fit.learning_rate": 0.01, "discover.learning_rate": 0.01})
 """those of one that is trained further"""
 
-HALF_WAY: Mapping[str, Any] = MappingProxyType({**UNMOVED, "fit_keeps": 0.5})
+HALF_WAY: Mapping[str, Any] = MappingProxyType(
+    {"fit_keeps": 0.5, "fit.epochs": 20, "fit.batch_size": 64, "fit_augment": "resized-crop", **UNMOVED}
+)
 """those of one that stage one trains further and brings half-way back, and that stays as it is from then on"""
 
 

@@ -23,7 +23,7 @@ from hoarfrost.cli import main
 from hoarfrost.config import HALF_WAY, STAYS, TUNED, Config
 from hoarfrost.data import images as images_module
 from hoarfrost.data import rows
-from hoarfrost.data.augment import Affine, Augment, Crop
+from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
 from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import read_images
 from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk
@@ -107,9 +107,9 @@ class TestChoice:
     def test_where_class_statistics_decide_it_is_tuned_half_way_and_stays_then(self, method: str) -> None:
         usual = Learner(method).config
         tuned, fixed = (resolve(usual, images(96, each=ENOUGH), device) for device in (GPU, CPU))
-        assert (tuned.fit_keeps, tuned.fit_frozen, tuned.fit_augment) == (0.5, (), usual.fit_augment)
+        assert (tuned.fit_keeps, tuned.fit_frozen, tuned.fit_augment) == (0.5, (), ResizedCrop())
         assert (tuned.still, tuned.fixed, fixed.still, fixed.fixed) == (True, False, True, True)
-        assert tuned.fit == replace(usual.fit, learning_rate=0.01)
+        assert tuned.fit == replace(usual.fit.shortened(20), learning_rate=0.01, batch_size=64)
         assert (tuned.method, tuned.discover_augment) == (fixed.method, fixed.discover_augment)
         assert "tuned on these images, and brought 50% of the way back; images of 288 x 288" in in_words(tuned)
         assert tuned.holds_back == (method == "hoarfrost"), "only what can be scored is held back"
@@ -121,6 +121,11 @@ class TestChoice:
         assert (whole.still, whole.method) == (False, usual.method)
         with pytest.raises(InputError, match="fit_keeps is for methods that decide by class statistics"):
             resolve(Learner("frost", settings={"fit_keeps": 0.5}).config, images(96), CPU)
+
+    def test_epochs_that_somebody_sets_are_not_decided(self) -> None:
+        settings = Learner(settings={"fit.epochs": 7, "fit_frozen": []}).config
+        for asked in (settings, Learner(settings={"fit_frozen": []}).config.with_epochs(fit=7)):
+            assert resolve(asked, images(96), CPU).fit.epochs == 7
 
     def test_another_kind_of_readout_has_none_of_the_settings_of_the_usual_one(self) -> None:
         asked = Learner(settings={"method.design.readout": "means"}).config

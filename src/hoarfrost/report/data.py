@@ -130,8 +130,10 @@ class LabelledClass:
     name: str
     size: int
     """its images"""
+    scored: int | None = None
+    """of which so many were scored when others were learned from"""
     accuracy: float | None = None
-    """percentage of them that are right when others are learned from"""
+    """percentage of those that were right"""
     taken_for: str | None = None
     """the class that its other images are taken for most often"""
 

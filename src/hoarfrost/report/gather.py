@@ -132,6 +132,7 @@ def fit_report(
         return LabelledClass(
             names[c],
             sizes[c],
+            int(own.sum()),
             100 * float(held_out.right[own].mean()) if own.any() else None,
             names[int(others.argmax())] if others.any() else None,
         )
