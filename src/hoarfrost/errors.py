@@ -31,6 +31,7 @@ def out_of_memory(error: BaseException) -> bool:
         return error.errno == errno.ENOMEM
     words = (
         *("can't allocate memory", "Cannot allocate memory", "out of memory", "_ALLOC_FAILED", "bad_alloc"),
+        "not enough memory",  # PyTorch on ARM, and on Windows
         "failed to map segment",  # of a library
     )
     return isinstance(error, RuntimeError | ImportError) and any(word in str(error) for word in words)

@@ -121,9 +121,11 @@ def change_image_size(model: Path, size: int) -> None:
         MemoryError(),
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:113] data. DefaultCPUAllocator: not enough memory: you tried"),
         OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
     ],
-    ids=["numpy", "torch on a GPU", "a library on a GPU", "the system"],
+    ids=["numpy", "torch on a GPU", "a library on a GPU", "torch", "torch on ARM", "the system"],
 )
 def test_every_word_for_memory_that_runs_out(place: Place, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(*_: object, **__: object) -> NoReturn:

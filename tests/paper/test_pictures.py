@@ -167,4 +167,9 @@ def test_the_figures_in_the_repository_are_those_of_its_results(tmp_path: Path) 
     there = ROOT / "docs" / "figures"
     assert sorted(path.name for path in made) == sorted(path.name for path in there.glob("*"))
     for path in made:
-        assert np.array_equal(np.asarray(Image.open(path)), np.asarray(Image.open(there / path.name))), path.name
+        now, kept = (np.asarray(Image.open(file)).astype(np.int64) for file in (path, there / path.name))
+        assert now.shape == kept.shape, path.name
+        apart = np.abs(now - kept).max(axis=2)
+        # Edges are smoothed in floating point, which another kind of processor rounds otherwise.
+        assert apart.max() <= 8, path.name
+        assert (apart > 0).mean() < 0.005, path.name

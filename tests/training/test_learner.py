@@ -215,8 +215,9 @@ def test_settings_of_one_discovery_are_not_those_of_the_next(learner: Learner) -
     learner.reconfigure(before)
     assert learner.model.config == before
     assert not learner.runtime.half
-    with pytest.raises(InputError, match="image_size cannot be changed"):
-        learner.reconfigure(override(before, {"image_size": 64}))
+    for changed in ({"image_size": 64}, {"fit_frozen": ["all"]}, {"fit_keeps": 0.5}):
+        with pytest.raises(InputError, match=f"{next(iter(changed))} cannot be changed, since the model was built"):
+            learner.reconfigure(override(before, changed))
 
 
 def test_image_sets_of_people_are_checked() -> None:

@@ -34,7 +34,7 @@ CPU = torch.device("cpu")
 IMAGES = 20
 LABELLED = 30
 """images of stage one, for a method that mixes them in"""
-TWO_STAGES = Shape(widths=(16, 64), blocks=1, stem_stride=2)
+TWO_STAGES = Shape(widths=(16, 16), blocks=1, stem_stride=2)
 """as little as there can be to compile"""
 TRAINED = {name: method for name, method in METHODS.items() if method.active and not method.supervised}
 
@@ -59,7 +59,7 @@ def objective_of(method: str, *, together: bool = True) -> Objective:
     objective = discovery_objective(
         student,
         teacher,
-        ClassStatistics.of(torch.rand(30, 64), torch.arange(30) % 3, 3),
+        ClassStatistics.of(torch.rand(30, 16), torch.arange(30) % 3, 3),
         terms,
         images=IMAGES,
         labelled=LABELLED,

@@ -191,7 +191,7 @@ class Learner:
         if self._model is None:
             self._begin(config, self._device, self.runtime.compiled)
             return
-        for name in DECIDED:
+        for name in (*DECIDED, "fit_frozen", "fit_keeps"):
             if getattr(config, name) != getattr(self.config, name):
                 raise InputError(f"{name} cannot be changed, since the model was built with it: leave it as it is")
         check_frozen(config, tuple(self.network.backbone.parts))
