@@ -34,6 +34,7 @@ from hoarfrost.training.observers import Entry, Observer
 from hoarfrost.training.resolve import channel_statistics
 
 from . import forked
+from .cli.place import save_digits
 from .conftest import TINY
 from .drawn import draw_once
 from .forked import Forked
@@ -422,8 +423,10 @@ def test_a_seed_decides_everything(whole: Path, digits: tuple[ImageSet, ImageSet
 def test_sigkill_in_the_middle_of_discovery(tmp_path: Path) -> None:
     """A real process, really killed, gone on with by the command line."""
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "hoarfrost", "run", "--dataset", "digits", "--out", str(out), "--device", "cpu"]
-    command += ["--fit-epochs", "1", "--epochs", "3", "--set", "discover.batch_size=256", "--resume"]
+    save_digits(tmp_path / "few", range(10), count=40)
+    command = [sys.executable, "-m", "hoarfrost", "run", "--dataset", "folder", "--data", str(tmp_path / "few")]
+    command += ["--split", "5-5", "--out", str(out), "--device", "cpu", "--resume"]
+    command += ["--fit-epochs", "1", "--epochs", "6"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with Forked(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment) as process:
         deadline = time.monotonic() + 120

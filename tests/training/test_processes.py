@@ -24,11 +24,13 @@ from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser, Share
 from hoarfrost.launch import Launched
 
+from ..cli.place import save_digits
 from ..forked import Forked
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 CPU = torch.device("cpu")
-RUN = ("run", "--dataset", "digits", "--fit-epochs", "2", "--epochs", "4", "--device", "cpu", "--json")
+RUN = ("run", "--dataset", "folder", "--data", "few", "--split", "5-5", "--device", "cpu", "--json")
+RUN = (*RUN, "--fit-epochs", "2", "--epochs", "4")
 
 
 def free_port() -> int:
@@ -69,6 +71,13 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return folder
+
+
+@pytest.fixture
+def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A current folder with digits."""
+    save_digits(tmp_path / "few", range(10), count=40)
+    monkeypatch.chdir(tmp_path)
 
 
 def both(left: Path, name: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -130,6 +139,7 @@ def check_finished(folder: Path, printed: str) -> None:
     }
 
 
+@pytest.mark.usefixtures("few")
 def test_two_processes_go_on_with_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     processes = start("-m", "hoarfrost", *RUN, "--out", str(folder))
@@ -147,6 +157,7 @@ def test_two_processes_go_on_with_one(tmp_path: Path, capsys: pytest.CaptureFixt
     check_finished(folder, told.out)
 
 
+@pytest.mark.usefixtures("few")
 def test_one_process_goes_on_with_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from hoarfrost.training.observers import LogFile
 
@@ -165,6 +176,7 @@ def test_one_process_goes_on_with_two(tmp_path: Path, monkeypatch: pytest.Monkey
     check_finished(folder, printed)
 
 
+@pytest.mark.usefixtures("few")
 def test_a_refusal_is_said_once(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").write_text("")
