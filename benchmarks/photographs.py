@@ -103,12 +103,12 @@ def learned(args: argparse.Namespace, scenario: Scenario, method: str, seed: int
 
 def scored(learner: Learner, scenario: Scenario) -> Row:
     """Scores on the test images, AUROC of old against new in the folder, and the calibration error."""
-    step, truth = scenario.steps[1], scenario.truths[1]
+    step, truth, known = scenario.steps[1], scenario.truths[1], learner.labelled_classes
     true, tested, seen = truth.test.labels, learner.outputs(truth.test), learner.outputs(step.images)
     assert true is not None
-    made = score_open_step(tested, seen, truth, step, Assignment(KNOWN, ()))
+    made = score_open_step(tested, seen, truth, step, Assignment(known, ()))
     matched = np.array(made["assignment"])
-    targets = np.concatenate([np.arange(KNOWN), np.where(matched < 0, -1, KNOWN + matched)])
+    targets = np.concatenate([np.arange(known), np.where(matched < 0, -1, known + matched)])
     return {
         **made["joint"],
         "found": made["found"],

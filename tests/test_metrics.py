@@ -28,6 +28,7 @@ from hoarfrost.metrics import (
     OriginalRtScores,
     accuracy_by_step,
     auroc,
+    calibration_by_chance,
     calibration_error,
     category_discovery_scores,
     class_incd_scores,
@@ -623,6 +624,15 @@ class TestOfAFolder:
                 error += len(here) / 60 * abs(confidence - share)
         assert calibration_error(sure, right, bins) == pytest.approx(error)
         assert math.isnan(calibration_error([], []))
+
+    def test_calibration_by_chance_is_the_mean_over_many_draws(self) -> None:
+        random = np.random.default_rng(0)
+        sure = random.beta(4, 1, 300)
+        drawn = [calibration_error(sure, random.random(300) < sure) for _ in range(2000)]
+        assert calibration_by_chance(sure) == pytest.approx(np.mean(drawn), rel=0.05)
+        assert calibration_by_chance(sure, bins=1) < calibration_by_chance(sure) < calibration_by_chance(sure, bins=60)
+        assert calibration_by_chance([0.0, 1.0]) == 0
+        assert math.isnan(calibration_by_chance([]))
 
     @pytest.mark.parametrize("seed", range(5))
     def test_auroc_by_all_pairs(self, seed: int) -> None:

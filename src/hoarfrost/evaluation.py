@@ -221,6 +221,7 @@ def score_folder(learner: Learner, folder: Path, match: Path | None, keep: Image
             for name, some in (("all", np.full(len(true), True)), ("new", is_new))
         },
         "auroc_new": rounded(metrics.auroc(unlike_old, is_new)),
+        "calibration": _calibration(outputs.probabilities.max(axis=1), predicted == truth.targets[true]),
         "new_classes": {"found": len(found), "true": len(truth.new), "error": len(found) - len(truth.new)},
         "classes": truth.by_class(predicted, true, learner.class_names),
         "clusters": truth.by_cluster(predicted, true, learner.class_names, found),
@@ -329,6 +330,22 @@ def _clustering(predicted: Ids, true: Ids) -> dict[str, float | None]:
         "purity": rounded(metrics.purity(predicted, true)),
         "nmi": rounded(information),
         "ari": rounded(rand),
+    }
+
+
+SURE = 0.9
+"""the probability from which on a prediction is called sure"""
+
+
+def _calibration(probability: NDArray[np.float64], right: NDArray[np.bool_]) -> dict[str, Any]:
+    """Whether what is said to be 90 percent sure is right nine times in ten."""
+    sure = probability >= SURE
+    return {
+        "error": rounded(metrics.calibration_error(probability, right)),
+        "by_chance": rounded(metrics.calibration_by_chance(probability)),
+        "probability": rounded(100 * float(probability.mean())),
+        "sure": int(sure.sum()),
+        "sure_accuracy": rounded(100 * float(right[sure].mean())) if sure.any() else None,
     }
 
 

@@ -281,9 +281,28 @@ def calibration_error(confidence: ArrayLike, right: ArrayLike, bins: int = 15) -
         raise InputError(f"every image needs a confidence and whether it is right, not {given.size} and {correct.size}")
     if not given.size:
         return math.nan
-    own = np.minimum((given * bins).astype(np.int64), bins - 1)
-    apart = np.bincount(own, weights=given - correct, minlength=bins)
+    apart = np.bincount(_bins(given, bins), weights=given - correct)
     return float(np.abs(apart).sum() / given.size)
+
+
+def calibration_by_chance(confidence: ArrayLike, bins: int = 15) -> float:
+    """About what the calibration error of as many images is if their probabilities are true: not 0, by chance.
+
+    In a bin the number that is right has the variance of the sum over p (1 - p), and the mean distance from the middle
+    of a normal distribution is sqrt(2 / pi) times its standard deviation. nan without images.
+
+    >>> round(calibration_by_chance([0.9] * 100), 3), round(calibration_by_chance([0.9] * 10_000), 3)
+    (0.024, 0.002)
+    """
+    given = np.asarray(confidence, dtype=np.float64)
+    if not given.size:
+        return math.nan
+    variance = np.bincount(_bins(given, bins), weights=given * (1 - given))
+    return float(np.sqrt(2 / math.pi * variance).sum() / given.size)
+
+
+def _bins(confidence: NDArray[np.float64], bins: int) -> NDArray[np.int64]:
+    return np.minimum((confidence * bins).astype(np.int64), bins - 1)
 
 
 def relabel(true: ArrayLike, known: int, assignment: ArrayLike) -> NDArray[np.int64]:

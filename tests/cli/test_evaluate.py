@@ -71,6 +71,13 @@ def test_every_figure_is_counted_again(place: Place) -> None:
     assert images.labels is not None
     like_old = learner.outputs(images).scores[:, :3].max(axis=1)
     assert content["auroc_new"] == pytest.approx(100 * roc_auc_score(images.labels >= 3, -like_old), abs=1e-5)
+    sure = learner.predict_proba(images).max(axis=1)
+    right = [row["right"] for row in content["classes"]]
+    calibration = content["calibration"]
+    assert calibration["probability"] == pytest.approx(100 * sure.mean(), abs=1e-5)
+    assert calibration["sure"] == (sure >= 0.9).sum()
+    assert calibration["error"] >= abs(sum(right) / 40 - sure.mean()) - 1e-6, "bins can only add to it"
+    assert 0 < calibration["by_chance"] < 0.5
     parts = content["category_discovery"]
     assert parts["all"] == pytest.approx((3 * parts["old"] + 2 * parts["new"]) / 5)
     assert parts["all"] == pytest.approx(content["original_rt"]["all"]), "both match all classes on these images"

@@ -96,6 +96,12 @@ def _in_words(content: dict[str, Any]) -> str:
         scores = content["clustering"][name]
         if scores["purity"] is not None:
             lines.append(f"predictions as clusters, {of}: purity {scores['purity']:.1f}, NMI {scores['nmi']:.1f}")
+    sure, right = content["calibration"], content["joint"]["all"]
+    among = f"; of {sure['sure']} at 90 % or more, {sure['sure_accuracy']:.1f} %" if sure["sure"] else ""
+    lines.append(
+        f"probabilities: {sure['probability']:.1f} % on average, and {right:.1f} % of the images are right{among}"
+    )
+    lines.append(f"calibration error: {sure['error']:.3f}, where chance alone makes about {sure['by_chance']:.3f}")
     if content["auroc_new"] is not None:
         lines.append(f"telling new from old by how unlike the old an image is: AUROC {content['auroc_new']:.1f}")
     return "\n".join(lines)
