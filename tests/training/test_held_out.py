@@ -67,8 +67,11 @@ def test_fit_says_it_and_warns_of_what_it_finds(tmp_path: Path, capsys: pytest.C
     (tmp_path / "known" / "dark" / "0 again.png").write_bytes((tmp_path / "known" / "dark" / "0.png").read_bytes())
     short = ["--device", "cpu", "--backbone", "small", "--epochs", "1"]
     fixed = [word for key, value in FIXED.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    assert main(["fit", str(tmp_path / "known"), "--out", str(tmp_path / "model"), *short, *fixed]) == 0
+    command = ["fit", str(tmp_path / "known"), "--out", str(tmp_path / "model"), *short, *fixed]
+    assert main(command) == 0
     said = capsys.readouterr()
+    assert main([*command, "--resume"]) == 0
+    assert capsys.readouterr().out == said.out, "what is finished is not done again, and said again"
     assert said.out.splitlines()[-2].startswith("accuracy: about 100.0 % on images like these")
     page = (tmp_path / "model" / "report.html").read_text()
     assert "About 100.0 % of images like these" in page

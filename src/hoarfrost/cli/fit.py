@@ -72,6 +72,9 @@ def main(args: argparse.Namespace) -> int:
     learner = Learner.from_config(config, args.device, args.compile)
     if work.is_done(out, content, resume=args.resume, processes=processes):
         learner = Learner.load(out, args.device)
+        with Following() as progress:
+            learner.follow(progress)
+            held_out = learner.held_out(images)
     else:
         beside = work.workspace(out, content, resume=args.resume, processes=processes)
         with beside as unfinished, Following() as progress:
