@@ -29,8 +29,8 @@ from ..forked import Forked
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 CPU = torch.device("cpu")
-RUN = ("run", "--dataset", "folder", "--data", "few", "--split", "5-5", "--device", "cpu", "--json")
-RUN = (*RUN, "--fit-epochs", "2", "--epochs", "4")
+SHORT = ("--fit-epochs", "2", "--epochs", "4")
+RUN = ("run", "--dataset", "folder", "--data", "few", "--split", "5-5", "--device", "cpu", "--json", *SHORT)
 
 
 def free_port() -> int:
