@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost.unsorted.known import KnownClasses, spanned
-from hoarfrost.unsorted.mixed import UNKNOWN, Expected, first_gain, tell_apart
+from hoarfrost.unsorted.mixed import UNKNOWN, Expected, first_gain, tell_apart, worth_of
 from hoarfrost.unsorted.number import LEAST
 
 Floats = NDArray[np.floating[Any]]
@@ -49,7 +50,7 @@ def expectations(points: Floats, labels: Ids, seed: int, *, diagonal: bool, lear
         found.append(first_gain(*known.reduced(points[rest]), 0))
     many, few = (_unseen_distances(points, labels, made_of, parts, random) for parts in FOLDS)
     made = [_made_folder(points, labels, made_of, random) for _ in range(DRAWS)]
-    gap, wrong = np.concatenate([gap for gap, _ in made]), np.concatenate([wrong for _, wrong in made])
+    gap, wrong = np.concatenate([own.gap for own in made]), np.concatenate([own.wrong for own in made])
     margin = float(np.quantile(np.abs(gap), UNSURE)) if wrong.mean() > TOLERATED else 0.0
     return Expected(
         gain=max(float(np.mean(found)), USUAL),
@@ -57,6 +58,7 @@ def expectations(points: Floats, labels: Ids, seed: int, *, diagonal: bool, lear
         deviation=UNKNOWN if learned else max(float(many.std()), 1e-12),
         images=len(labels),
         margin=margin,
+        worth=float(np.median([worth_of(own.points, own.fixed, own.new, seed) for own in made])),
         error=float(wrong[np.abs(gap) >= margin].mean()),
     )
 
@@ -89,10 +91,23 @@ def _with_all(many: float, few: float) -> float:
     return many - (few - many) * (of_many - 1) / (of_few - of_many)
 
 
+@dataclass(frozen=True)
+class MadeFolder:
+    """A mixed folder of known classes, a third of them held back as new."""
+
+    points: Floats
+    fixed: Floats
+    """in few directions: those of the folder, and the means of the classes that are known"""
+    new: int
+    """how many classes are held back"""
+    gap: Floats
+    wrong: NDArray[np.bool_]
+    """of each image: by how much new is nearer than old, and whether it is taken for one and is the other"""
+
+
 def _made_folder(
     points: Floats, labels: Ids, made_of: Callable[[Floats, Ids], KnownClasses], random: np.random.Generator
-) -> tuple[Floats, NDArray[np.bool_]]:
-    """A mixed folder of known classes, a third of them held back as new: the gap, and whether it is wrong."""
+) -> MadeFolder:
     classes = random.permutation(np.unique(labels))
     held = classes[: max(1, len(classes) // 3)]
     new = np.isin(labels, held)
@@ -101,7 +116,7 @@ def _made_folder(
     folder = np.concatenate([rest, np.setdiff1d(np.flatnonzero(new), rest)])
     known = made_of(points[fit], labels[fit])
     found = tell_apart(known, points[folder], len(held), int(random.integers(2**31)))
-    return found.gap, (found.labels < 0) != new[folder]
+    return MadeFolder(*known.reduced(points[folder]), len(held), found.gap, (found.labels < 0) != new[folder])
 
 
 def _halves(labels: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,10 @@ UNSURE_BEYOND = 6.0
 """times the median squared distance of the images that are taken for old, or for new: what is farther off is unsure"""
 FEW_STARTS = 6
 """of k-means, where a number is looked for and not yet the classes themselves"""
+WINDOW = 3
+"""free centres fewer and more than there are classes, from which it is learned what one is worth"""
+MOST_TRIED = 24
+"""numbers of free centres that are compared by what they explain"""
 MANY_FREE = 8
 """free centres at least, to find images that are surely of known classes in a folder that has new ones"""
 
@@ -62,6 +67,25 @@ def first_gain(points: Floats, fixed: Floats, seed: int) -> float:
     return float((none - one) * max(len(points) - len(fixed), 1) / max(none, 1e-12) / size)
 
 
+def unexplained(found: FreeCentres) -> float:
+    """What centres leave of a folder, as a logarithm: one more takes about Hartigan's number from it."""
+    return len(found.labels) * math.log(max(found.total, 1e-12))
+
+
+def worth_of(points: Floats, fixed: Floats, new: int, seed: int) -> float:
+    """What a free centre must explain for so many ``new`` classes to come out, as `Expected` has it.
+
+    Fewer centres lose more by each that is missing, more of them gain less by each beside: it lies in between.
+    """
+    around = range(max(0, new - WINDOW), new + WINDOW + 1)
+    left = {free: unexplained(k_means_beside(points, fixed, free, seed, starts=FEW_STARTS)) for free in around}
+    slopes = {free: (left[new] - left[free]) / (free - new) for free in around if free != new}
+    needed = min(slope for free, slope in slopes.items() if free < new)
+    enough = max(slope for free, slope in slopes.items() if free > new)
+    known = squared_distances(points, fixed).argmin(axis=1)[_surely_known(points, fixed, seed, least=MANY_FREE)]
+    return math.sqrt(max(needed, 1e-6) * max(enough, 1e-6) / _known_size(known))
+
+
 UNKNOWN = 1e30
 """more than any squared distance, or deviation of one, can be"""
 
@@ -81,6 +105,9 @@ class Expected:
     """the share of the sure images that are taken for old and are new, or the other way round"""
     images: int = 10**9
     """of which the distance is the mean; models of earlier versions do not say it"""
+    worth: float = 0.0
+    """what a free centre must explain to be a class of its own, by the square root of the images in a known class;
+    models of earlier versions do not say it"""
 
 
 def anything_new(known: KnownClasses, points: Rows, expected: Expected, seed: int) -> bool:
@@ -100,7 +127,7 @@ def count_new_classes(
 
     It is the largest number of free centres for which Ward finds as many clusters, or more, in the images they take,
     and which `tell_apart` will find again. Centres with fewer images than a class must have, and those of a part of a
-    known class, do not count.
+    known class, do not count, and no more count than are worth it.
     """
     if len(points) > MOST:
         sample = np.sort(np.random.default_rng(seed).permutation(len(points))[:MOST])
@@ -112,16 +139,25 @@ def count_new_classes(
     # Few free centres beside few known classes would leave many new images among the known ones.
     to_known, sure = squared_distances(seen, fixed), _surely_known(seen, fixed, seed, least=MANY_FREE)
     base, of_known = up_to_limit(to_known.min(axis=1)), to_known.argmin(axis=1)
-    usual = expected.gain * _known_size(of_known[sure]) * (base[sure].mean() if sure.any() else 0.0)
+    size = _known_size(of_known[sure])
+    usual = expected.gain * size * (base[sure].mean() if sure.any() else 0.0)
+
+    @cache
+    def with_centres(free: int) -> FreeCentres:
+        return k_means_beside(seen, fixed, free, seed, starts=FEW_STARTS)
 
     def found(free: int) -> tuple[int, Count]:
         """How many of so many free centres are classes, and what Ward counts in the images that those take."""
-        beside = k_means_beside(seen, fixed, free, seed, starts=FEW_STARTS)
+        beside = with_centres(free)
         labels = _new_classes(beside, base, of_known, usual)
         taken = labels >= 0
         return len(np.unique(labels[taken])), count_classes(counted[taken], levels, seed) if taken.any() else NOTHING
 
     number, best = _most_classes(found)
+    if number and expected.worth:
+        some = np.unique(np.linspace(1, number, min(number, MOST_TRIED)).round().astype(int)).tolist()
+        left = np.array([unexplained(with_centres(free)) for free in some])
+        number = some[int(np.argmin(left + expected.worth * math.sqrt(size) * np.array(some)))]
     while number and _with_classes(seen, fixed, number, seed) is None:
         number -= 1
     if not number:
