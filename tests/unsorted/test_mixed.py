@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from hoarfrost.unsorted.beside import k_means_beside
 from hoarfrost.unsorted.expectations import expectations
 from hoarfrost.unsorted.known import KnownClasses
-from hoarfrost.unsorted.mixed import NOTHING, Expected, anything_new, count_new_classes, tell_apart
+from hoarfrost.unsorted.mixed import NOTHING, Expected, anything_new, count_new_classes, tell_apart, worth_of
 from hoarfrost.unsorted.number import LEAST, Levels, learned_levels
 
 Floats = NDArray[np.float64]
@@ -18,16 +19,16 @@ Ids = NDArray[np.int64]
 FEATURES = 24
 
 
-def images(classes: range, size: int, seed: int) -> tuple[Floats, Ids]:
-    """Of classes that lie in the same places each time."""
-    places = np.random.default_rng(99).normal(size=(40, FEATURES)) * 1.5
+def images(classes: range, size: int, seed: int, apart: float = 1.5) -> tuple[Floats, Ids]:
+    """Of classes that lie in the same places each time, so far apart."""
+    places = np.random.default_rng(99).normal(size=(40, FEATURES)) * apart
     labels = np.repeat(np.arange(classes.start, classes.stop), size)
     return places[labels] + np.random.default_rng(seed).normal(size=(len(labels), FEATURES)), labels
 
 
-def learned_of(classes: range, size: int, seed: int) -> tuple[KnownClasses, Expected, Levels]:
+def learned_of(classes: range, size: int, seed: int, apart: float = 1.5) -> tuple[KnownClasses, Expected, Levels]:
     """What is known of these classes, and what is to be expected of folders to come."""
-    points, labels = images(classes, size, seed)
+    points, labels = images(classes, size, seed, apart)
     expected = expectations(points, labels, seed=0, diagonal=False, learned=False)
     assert expected is not None
     known = KnownClasses.of(points, labels, FEATURES, diagonal=False)
@@ -95,6 +96,38 @@ def test_parts_of_known_classes_are_no_new_ones() -> None:
         (old, _), (new, _) = images(range(9), 12, seed + 10), images(range(9, 11), 12, seed + 20)
         folder = np.concatenate([old, new])
         assert count_new_classes(known, folder, folder, expected, levels, seed=0).number == 2
+
+
+def test_centres_that_explain_little_are_no_classes() -> None:
+    """Of classes that lie near each other Ward counts too many: more centres take old images, which lie apart again."""
+    by_both, by_ward = list[int](), list[int]()
+    for seed in range(2, 5):
+        known, expected, levels = learned_of(range(12), 16, seed, apart=0.6)
+        (old, _), (new, _) = (
+            images(range(12), 16, seed + 50, apart=0.6),
+            images(range(12, 18), 32, seed + 70, apart=0.6),
+        )
+        folder = np.concatenate([old, new])
+        for found, worth in ((by_both, expected.worth), (by_ward, 0.0)):
+            count = count_new_classes(known, folder, folder, replace(expected, worth=worth), levels, seed=0)
+            assert count.least <= count.number <= count.most
+            found.append(count.number)
+    assert all(5 <= number <= 7 for number in by_both), by_both
+    assert sum(by_ward) > sum(by_both) + 6, "without it there are two too many of six, or more"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_centre_is_worth_lets_the_true_number_come_out(seed: int) -> None:
+    known, _, _ = learned_of(range(9), 20, seed)
+    (old, _), (new, _) = images(range(9), 20, seed + 10), images(range(9, 12), 20, seed + 20)
+    points, fixed = known.reduced(np.concatenate([old, new]))
+    worth = worth_of(points, fixed, 3, seed=0) * np.sqrt(20)  # about as many images has a known class in the folder
+    left = [len(points) * np.log(k_means_beside(points, fixed, free, 0, starts=6).total) for free in range(7)]
+    needed = min(left[2] - left[3], (left[1] - left[3]) / 2, (left[0] - left[3]) / 3)
+    enough = max(left[3] - left[4], (left[3] - left[5]) / 2, (left[3] - left[6]) / 3)
+    assert worth == pytest.approx(np.sqrt(needed * enough), rel=0.15)
+    assert enough < worth < needed
+    assert np.argmin(left + worth * np.arange(7)) == 3
 
 
 @pytest.mark.parametrize(("far", "strange"), [(5, 3), (8, 2), (12, 1), (20, 1), (20, 3)])
