@@ -54,8 +54,9 @@ def learn_calibration(
     levels = replace(levels, images_a_class=float(np.median(counts[counts > 0])))
     fewer = as_many_of_each(own, MOST_SORTED, seed, MOST_CLASSES)
     measured = np.asarray(sorting_points(inference.features(chosen.take(fewer), network), network))
-    diagonal, learned = statistics.for_readout.root is None, not inference.config.still
-    expected = first(lambda: expectations(measured, own[fewer], seed, diagonal=diagonal, learned=learned))
+    diagonal, config = statistics.for_readout.root is None, inference.config
+    how = {"diagonal": diagonal, "learned": not config.still, "shaped": not config.fixed}
+    expected = first(lambda: expectations(measured, own[fewer], seed, **how))
     made = Calibration(levels=levels, expected=expected)
     if not network.design.readout.by_likelihood:
         return made

@@ -29,11 +29,14 @@ USUAL = 0.5
 classes it may be nothing"""
 
 
-def expectations(points: Floats, labels: Ids, seed: int, *, diagonal: bool, learned: bool) -> Expected | None:
+def expectations(
+    points: Floats, labels: Ids, seed: int, *, diagonal: bool, learned: bool, shaped: bool = False
+) -> Expected | None:
     """From points ``(n, D)`` of known classes ``(n,)``; None where they are too few.
 
     ``diagonal`` says whether variances alone are known of the classes, ``learned`` whether the network has learned
-    these images: then others lie farther off, new or not, and distances say nothing.
+    these images: then others lie farther off, new or not, and distances say nothing. ``shaped`` says whether labels had
+    a part in the features: then known classes are tighter than new ones, and do not show what a centre is worth.
     """
     random, features = np.random.default_rng(seed), points.shape[1]
     counts = np.bincount(labels)
@@ -58,7 +61,7 @@ def expectations(points: Floats, labels: Ids, seed: int, *, diagonal: bool, lear
         deviation=UNKNOWN if learned else max(float(many.std()), 1e-12),
         images=len(labels),
         margin=margin,
-        worth=float(np.median([worth_of(own.points, own.fixed, own.new, seed) for own in made])),
+        worth=0.0 if shaped else float(np.median([worth_of(own.points, own.fixed, own.new, seed) for own in made])),
         error=float(wrong[np.abs(gap) >= margin].mean()),
     )
 

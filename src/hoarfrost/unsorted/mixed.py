@@ -38,8 +38,8 @@ UNSURE_BEYOND = 6.0
 """times the median squared distance of the images that are taken for old, or for new: what is farther off is unsure"""
 FEW_STARTS = 6
 """of k-means, where a number is looked for and not yet the classes themselves"""
-WINDOW = 3
-"""free centres fewer and more than there are classes, from which it is learned what one is worth"""
+BESIDE = 3
+"""free centres more than there are new classes, from which it is learned what such centres explain"""
 MOST_TRIED = 24
 """numbers of free centres that are compared by what they explain"""
 MANY_FREE = 8
@@ -73,17 +73,12 @@ def unexplained(found: FreeCentres) -> float:
 
 
 def worth_of(points: Floats, fixed: Floats, new: int, seed: int) -> float:
-    """What a free centre must explain for so many ``new`` classes to come out, as `Expected` has it.
-
-    Fewer centres lose more by each that is missing, more of them gain less by each beside: it lies in between.
-    """
-    around = range(max(0, new - WINDOW), new + WINDOW + 1)
-    left = {free: unexplained(k_means_beside(points, fixed, free, seed, starts=FEW_STARTS)) for free in around}
-    slopes = {free: (left[new] - left[free]) / (free - new) for free in around if free != new}
-    needed = min(slope for free, slope in slopes.items() if free < new)
-    enough = max(slope for free, slope in slopes.items() if free > new)
+    """What each free centre explains, at most, that is there beside those of so many ``new`` classes; as `Expected`."""
+    some = range(new, new + BESIDE + 1)
+    left = [unexplained(k_means_beside(points, fixed, free, seed, starts=FEW_STARTS)) for free in some]
+    most = max((left[0] - left[more]) / more for more in range(1, BESIDE + 1))
     known = squared_distances(points, fixed).argmin(axis=1)[_surely_known(points, fixed, seed, least=MANY_FREE)]
-    return math.sqrt(max(needed, 1e-6) * max(enough, 1e-6) / _known_size(known))
+    return max(most, 0.0) / math.sqrt(_known_size(known))
 
 
 UNKNOWN = 1e30
@@ -106,8 +101,8 @@ class Expected:
     images: int = 10**9
     """of which the distance is the mean; models of earlier versions do not say it"""
     worth: float = 0.0
-    """what a free centre must explain to be a class of its own, by the square root of the images in a known class;
-    models of earlier versions do not say it"""
+    """what a free centre must explain to be a class of its own, by the square root of the images in a known class; 0
+    where nobody knows, as in models of earlier versions"""
 
 
 def anything_new(known: KnownClasses, points: Rows, expected: Expected, seed: int) -> bool:
