@@ -152,7 +152,10 @@ def count_new_classes(
     if number and expected.worth:
         some = np.unique(np.linspace(1, number, min(number, MOST_TRIED)).round().astype(int)).tolist()
         left = np.array([unexplained(with_centres(free)) for free in some])
-        number = some[int(np.argmin(left + expected.worth * math.sqrt(size) * np.array(some)))]
+        worth_it = some[int(np.argmin(left + expected.worth * math.sqrt(size) * np.array(some)))]
+        if worth_it < number:
+            number, (classes, fewer) = worth_it, found(worth_it)
+            best = fewer if classes else best  # its curve is of the images that are left
     while number and _with_classes(seen, fixed, number, seed) is None:
         number -= 1
     if not number:
