@@ -61,7 +61,7 @@ def expectations(
         deviation=UNKNOWN if learned else max(float(many.std()), 1e-12),
         images=len(labels),
         margin=margin,
-        worth=0.0 if shaped else float(np.median([worth_of(own.points, own.fixed, own.new, seed) for own in made])),
+        worth=0.0 if shaped else float(np.median([own.worth(seed) for own in made])),
         error=float(wrong[np.abs(gap) >= margin].mean()),
     )
 
@@ -98,14 +98,17 @@ def _with_all(many: float, few: float) -> float:
 class MadeFolder:
     """A mixed folder of known classes, a third of them held back as new."""
 
+    known: KnownClasses
     points: Floats
-    fixed: Floats
-    """in few directions: those of the folder, and the means of the classes that are known"""
     new: int
     """how many classes are held back"""
     gap: Floats
     wrong: NDArray[np.bool_]
     """of each image: by how much new is nearer than old, and whether it is taken for one and is the other"""
+
+    def worth(self, seed: int) -> float:
+        """What a free centre must explain here to be a class of its own."""
+        return worth_of(*self.known.reduced(self.points), self.new, seed)
 
 
 def _made_folder(
@@ -119,7 +122,7 @@ def _made_folder(
     folder = np.concatenate([rest, np.setdiff1d(np.flatnonzero(new), rest)])
     known = made_of(points[fit], labels[fit])
     found = tell_apart(known, points[folder], len(held), int(random.integers(2**31)))
-    return MadeFolder(*known.reduced(points[folder]), len(held), found.gap, (found.labels < 0) != new[folder])
+    return MadeFolder(known, points[folder], len(held), found.gap, (found.labels < 0) != new[folder])
 
 
 def _halves(labels: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:

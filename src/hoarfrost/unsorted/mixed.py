@@ -73,7 +73,7 @@ def unexplained(found: FreeCentres) -> float:
 
 
 def worth_of(points: Floats, fixed: Floats, new: int, seed: int) -> float:
-    """What each free centre explains, at most, that is there beside those of so many ``new`` classes; as `Expected`."""
+    """The most that a free centre explains where there are more of them than ``new`` classes, as `Expected` has it."""
     some = range(new, new + BESIDE + 1)
     left = [unexplained(k_means_beside(points, fixed, free, seed, starts=FEW_STARTS)) for free in some]
     most = max((left[0] - left[more]) / more for more in range(1, BESIDE + 1))
