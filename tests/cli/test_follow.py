@@ -70,6 +70,10 @@ def test_images_that_are_looked_at_are_told_of_where_it_takes_a_while(clock: lis
     lines.images_seen(0, 4)
     lines.images_seen(4, 4)
     assert stream.getvalue().count("\n") == 2, "what is quick is not worth a line"
+    for seconds, done in ((0.0, 0), (1.0, 1), (1.5, 2)):
+        clock[0] += seconds
+        lines.held_back(done, 32)
+    assert stream.getvalue().splitlines()[2:] == ["trying known classes as new ones  2/32  45 s left"]
 
 
 def test_a_bar_of_images_comes_where_it_takes_a_while_and_goes(clock: list[float]) -> None:
@@ -84,6 +88,11 @@ def test_a_bar_of_images_comes_where_it_takes_a_while_and_goes(clock: list[float
     assert (task.completed, task.fields["epoch"]) == (8, "8/100")
     told.images_seen(100, 100)
     assert bars.progress.tasks == []
+    told.held_back(0, 32)
+    clock[0] += 3
+    told.held_back(1, 32)
+    (task,) = bars.progress.tasks
+    assert task.description == "trying known classes as new ones"
 
 
 def test_one_epoch_has_nothing_left(clock: list[float], network: Network) -> None:

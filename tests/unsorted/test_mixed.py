@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from hoarfrost.unsorted.beside import k_means_beside
 from hoarfrost.unsorted.expectations import expectations
-from hoarfrost.unsorted.known import KnownClasses
+from hoarfrost.unsorted.known import KnownClasses, spanned
 from hoarfrost.unsorted.mixed import NOTHING, Expected, anything_new, count_new_classes, tell_apart, worth_of
 from hoarfrost.unsorted.number import LEAST, Levels, learned_levels
 
@@ -189,3 +190,14 @@ def test_variances_alone_will_do_and_learned_images_say_nothing_by_their_distanc
     assert expected is not None
     farther = points * 1.1
     assert not anything_new(known, farther, expected, seed=0)
+
+
+@pytest.mark.parametrize("count", [5, 12, 40])
+def test_points_in_fewer_numbers_are_as_far_apart(count: int) -> None:
+    points = np.random.default_rng(count).normal(3, 2, (count, 12)).astype(np.float32)
+    points[1] = points[0]
+    found = spanned(points)
+    assert found.shape == (count, min(count, 12))
+    for one, other in itertools.combinations(range(count), 2):
+        expected = np.linalg.norm(points[one].astype(float) - points[other])
+        assert np.linalg.norm(found[one] - found[other]) == pytest.approx(expected, rel=1e-9, abs=1e-9)

@@ -25,6 +25,9 @@ WIDE = 190
 SOON, OFTEN = 2.0, 10.0
 """seconds until something is said of images that are looked at, and from then on between two lines"""
 
+LOOKING, HOLDING_BACK = "looking at images", "trying known classes as new ones"
+"""what takes a while beside the training"""
+
 
 def stage_name(stage: int) -> str:
     """A stage in words."""
@@ -40,7 +43,15 @@ class Lines(Observer):
         self.started = self.looked = self.speaks = 0.0
 
     def images_seen(self, done: int, count: int) -> None:
-        """Prints how many, and the time left, where it takes a while. The first batch takes longer than the others."""
+        """Prints how many, and the time left, where it takes a while."""
+        self._count(LOOKING, done, count)
+
+    def held_back(self, done: int, count: int) -> None:
+        """The same."""
+        self._count(HOLDING_BACK, done, count)
+
+    def _count(self, what: str, done: int, count: int) -> None:
+        """The first ones take longer than the others."""
         now = time.perf_counter()
         if done == 0:
             self.seen, self.speaks = 0, now + SOON
@@ -48,7 +59,7 @@ class Lines(Observer):
             self.seen, self.looked = done, now
         elif now >= self.speaks:
             left = (now - self.looked) / (done - self.seen) * (count - done)
-            self._say(f"looking at images  {done}/{count}  {left:.0f} s left")
+            self._say(f"{what}  {done}/{count}  {left:.0f} s left")
             self.speaks = now + OFTEN
 
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
@@ -104,11 +115,18 @@ class Bars(Observer):
 
     def images_seen(self, done: int, count: int) -> None:
         """A bar of images, where it takes a while; it goes when they are all done."""
+        self._count(LOOKING, done, count)
+
+    def held_back(self, done: int, count: int) -> None:
+        """The same."""
+        self._count(HOLDING_BACK, done, count)
+
+    def _count(self, what: str, done: int, count: int) -> None:
         now = time.perf_counter()
         if done == 0:
             self.looked = now
         elif self.look is None and now >= self.looked + SOON:
-            self.look = self.progress.add_task("looking at images", total=count, epoch="", loss="")
+            self.look = self.progress.add_task(what, total=count, epoch="", loss="")
         if self.look is not None:
             self.progress.update(self.look, completed=done, epoch=f"{done}/{count}")
             if done in (0, count):

@@ -25,6 +25,9 @@ class Observer:
     def images_seen(self, done: int, count: int) -> None:
         """A network has looked at so many of the images without learning; 0 at the beginning."""
 
+    def held_back(self, done: int, count: int) -> None:
+        """Known classes were held back so many times, to see how they are found as new ones; 0 at the beginning."""
+
     def compiling(self) -> None:
         """The stage's first step is about to be compiled, which takes a while; then come batches."""
 
@@ -50,6 +53,11 @@ class Observers(Observer):
         """Passes it on."""
         for observer in self.observers:
             observer.images_seen(done, count)
+
+    def held_back(self, done: int, count: int) -> None:
+        """Passes it on."""
+        for observer in self.observers:
+            observer.held_back(done, count)
 
     def compiling(self) -> None:
         """Passes it on."""

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hoarfrost.unsorted.draws import from_each
 from hoarfrost.unsorted.known import KnownClasses, spanned
-from hoarfrost.unsorted.mixed import UNKNOWN, Expected, first_gain, tell_apart, worth_of
+from hoarfrost.unsorted.mixed import UNKNOWN, Expected, first_gain, told_apart, worth_of
 from hoarfrost.unsorted.number import LEAST
 
 Floats = NDArray[np.floating[Any]]
@@ -29,14 +30,26 @@ USUAL = 0.5
 classes it may be nothing"""
 
 
+EXPECTING = GAINS + sum(FOLDS) + DRAWS
+"""draws in all"""
+
+
 def expectations(
-    points: Floats, labels: Ids, seed: int, *, diagonal: bool, learned: bool, shaped: bool = False
+    points: Floats,
+    labels: Ids,
+    seed: int,
+    *,
+    diagonal: bool,
+    learned: bool,
+    shaped: bool = False,
+    tell: Callable[[], None] = lambda: None,
 ) -> Expected | None:
     """From points ``(n, D)`` of known classes ``(n,)``; None where they are too few.
 
     ``diagonal`` says whether variances alone are known of the classes, ``learned`` whether the network has learned
     these images: then others lie farther off, new or not, and distances say nothing. ``shaped`` says whether labels had
     a part in the features: then known classes are tighter than new ones, and do not show what a centre is worth.
+    ``tell`` is called after each of the draws.
     """
     random, features = np.random.default_rng(seed), points.shape[1]
     counts = np.bincount(labels)
@@ -46,42 +59,46 @@ def expectations(
         return None
     made_of = partial(KnownClasses.of, features=features, diagonal=diagonal)
     points = points.astype(np.float64) if diagonal else spanned(points)
-    found = []
-    for _ in range(GAINS):
-        fit, rest = _halves(labels, random)
-        known = made_of(points[fit], labels[fit])
-        found.append(first_gain(*known.reduced(points[rest]), 0))
-    many, few = (_unseen_distances(points, labels, made_of, parts, random) for parts in FOLDS)
-    made = [_made_folder(points, labels, made_of, random) for _ in range(DRAWS)]
+
+    def gain(halves: tuple[Ids, Ids]) -> float:
+        fit, rest = halves
+        return first_gain(*made_of(points[fit], labels[fit]).reduced(points[rest]), 0)
+
+    def unseen(parts: int) -> Floats:
+        """``(n,)``: squared distances of each image from the nearest class, as all parts but its own show them."""
+        part, nearest = np.empty(len(labels), dtype=np.int64), np.empty(len(labels))
+        for label in np.unique(labels):
+            own = np.flatnonzero(labels == label)
+            part[own] = random.permutation(len(own)) % parts
+
+        def of_part(number: int) -> None:
+            known = made_of(points[part != number], labels[part != number])
+            nearest[part == number] = known.nearest(points[part == number])
+
+        from_each(of_part, np.unique(part), tell)
+        return nearest
+
+    def made_folder(draw: Draw) -> MadeFolder:
+        known = made_of(points[draw.fit], labels[draw.fit])
+        seen, fixed = known.reduced(points[draw.folder], draw.classes)
+        found = told_apart(seen, fixed, draw.classes, draw.seed)
+        worth = 0.0 if shaped else worth_of(seen, fixed, draw.classes, seed)
+        return MadeFolder(found.gap, (found.labels < 0) != draw.new, worth)
+
+    gains = from_each(gain, [_halves(labels, random) for _ in range(GAINS)], tell)
+    many, few = (unseen(parts) for parts in FOLDS)
+    made = from_each(made_folder, [Draw.at_random(labels, random) for _ in range(DRAWS)], tell)
     gap, wrong = np.concatenate([own.gap for own in made]), np.concatenate([own.wrong for own in made])
     margin = float(np.quantile(np.abs(gap), UNSURE)) if wrong.mean() > TOLERATED else 0.0
     return Expected(
-        gain=max(float(np.mean(found)), USUAL),
+        gain=max(float(np.mean(gains)), USUAL),
         distance=_with_all(float(many.mean()), float(few.mean())),
         deviation=UNKNOWN if learned else max(float(many.std()), 1e-12),
         images=len(labels),
         margin=margin,
-        worth=0.0 if shaped else float(np.median([own.worth(seed) for own in made])),
+        worth=float(np.median([own.worth for own in made])),
         error=float(wrong[np.abs(gap) >= margin].mean()),
     )
-
-
-def _unseen_distances(
-    points: Floats,
-    labels: Ids,
-    made_of: Callable[[Floats, Ids], KnownClasses],
-    parts: int,
-    random: np.random.Generator,
-) -> Floats:
-    """``(n,)``: squared, of each image from the nearest mean of the classes as all parts but its own show them."""
-    part, nearest = np.empty(len(labels), dtype=np.int64), np.empty(len(labels))
-    for label in np.unique(labels):
-        own = np.flatnonzero(labels == label)
-        part[own] = random.permutation(len(own)) % parts
-    for number in np.unique(part):
-        known = made_of(points[part != number], labels[part != number])
-        nearest[part == number] = known.nearest(points[part == number])
-    return nearest
 
 
 def _with_all(many: float, few: float) -> float:
@@ -95,34 +112,38 @@ def _with_all(many: float, few: float) -> float:
 
 
 @dataclass(frozen=True)
-class MadeFolder:
-    """A mixed folder of known classes, a third of them held back as new."""
+class Draw:
+    """Of a mixed folder of known classes, a third of them held back as new: positions of images."""
 
-    known: KnownClasses
-    points: Floats
-    new: int
-    """how many classes are held back"""
+    fit: Ids
+    """what is learned from"""
+    folder: Ids
+    new: NDArray[np.bool_]
+    """of each image in the folder, whether its class was held back"""
+    classes: int
+    """how many were"""
+    seed: int
+
+    @classmethod
+    def at_random(cls, labels: Ids, random: np.random.Generator) -> Draw:
+        """Half of the images of each class that is not held back are learned from."""
+        classes = random.permutation(np.unique(labels))
+        held = classes[: max(1, len(classes) // 3)]
+        new = np.isin(labels, held)
+        fit, rest = _halves(labels, random)
+        folder = np.concatenate([rest, np.setdiff1d(np.flatnonzero(new), rest)])
+        return cls(fit[~new[fit]], folder, new[folder], len(held), int(random.integers(2**31)))
+
+
+@dataclass(frozen=True)
+class MadeFolder:
+    """What came out of such a folder."""
+
     gap: Floats
     wrong: NDArray[np.bool_]
     """of each image: by how much new is nearer than old, and whether it is taken for one and is the other"""
-
-    def worth(self, seed: int) -> float:
-        """What a free centre must explain here to be a class of its own."""
-        return worth_of(*self.known.reduced(self.points), self.new, seed)
-
-
-def _made_folder(
-    points: Floats, labels: Ids, made_of: Callable[[Floats, Ids], KnownClasses], random: np.random.Generator
-) -> MadeFolder:
-    classes = random.permutation(np.unique(labels))
-    held = classes[: max(1, len(classes) // 3)]
-    new = np.isin(labels, held)
-    fit, rest = _halves(labels, random)
-    fit = fit[~new[fit]]
-    folder = np.concatenate([rest, np.setdiff1d(np.flatnonzero(new), rest)])
-    known = made_of(points[fit], labels[fit])
-    found = tell_apart(known, points[folder], len(held), int(random.integers(2**31)))
-    return MadeFolder(known, points[folder], len(held), found.gap, (found.labels < 0) != new[folder])
+    worth: float
+    """what a free centre must explain here to be a class of its own"""
 
 
 def _halves(labels: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:

@@ -82,9 +82,9 @@ class KnownClasses:
 
 
 def spanned(points: Floats) -> Floats:
-    """The points in the directions in which they differ: the same distances in fewer numbers."""
+    """The points in no more directions than there are points: the same distances in fewer numbers."""
     centred = points.astype(np.float64) - points.mean(axis=0, dtype=np.float64)
-    if len(points) <= points.shape[1]:
-        _, lengths, directions = np.linalg.svd(centred, full_matrices=False)
-        centred = centred @ directions[lengths > 1e-6 * lengths[0]].T
+    if len(points) < points.shape[1]:
+        turned: Floats = np.asarray(np.linalg.qr(centred.T, mode="r"))  # Q, which only turns them, is not needed
+        centred = turned.T
     return np.asarray(centred)

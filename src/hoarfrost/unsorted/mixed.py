@@ -242,7 +242,11 @@ class OldOrNew:
 
 def tell_apart(known: KnownClasses, points: Rows, new: int, seed: int) -> OldOrNew:
     """Each of the points ``(n, D)`` goes to a known class or to one of so many ``new`` ones."""
-    seen, fixed = known.reduced(points, new)
+    return told_apart(*known.reduced(points, new), new, seed)
+
+
+def told_apart(seen: Floats, fixed: Floats, new: int, seed: int) -> OldOrNew:
+    """The same of points ``(n, q)`` and known means, both in few directions."""
     found = _with_classes(seen, fixed, new, seed)
     if found is None:  # there are so few images, or whoever gave the number knows better
         found = k_means_beside(seen, fixed, new, seed)
