@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -202,3 +203,16 @@ def test_a_whole_run_learns(method: Method) -> None:
     assert (learner.predict(images) == labels).mean() > 0.5
     assert learner.assigned is not None
     assert len(np.unique(learner.assigned)) > 1, "clusters were found"
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("sides", [(64, 64), (65, 96), (67, 71)])
+def test_a_pretrained_network_sees_on_a_gpu_what_it_sees_on_a_cpu(sides: tuple[int, int], training: bool) -> None:
+    """Zeros around the image come to it in two ways."""
+    network = build_backbone("efficientnet-lite0", 3).train(training)
+    images = torch.randn(4, 3, *sides, generator=torch.Generator().manual_seed(0))
+    found = [
+        copy.deepcopy(network).to(device, memory_format=torch.channels_last)(images.to(device)).detach().cpu()
+        for device in ("cpu", "cuda")
+    ]
+    torch.testing.assert_close(*found, rtol=2e-2, atol=2e-3)
