@@ -23,8 +23,8 @@ FOR_PHOTOGRAPHS = "efficientnet-lite0"
 """the backbone of photographs, where nobody chooses another"""
 
 ENOUGH = 100
-"""labelled images a class, on average, from which on a pretrained backbone is tuned on a GPU: what that gains, with more
-and with fewer, ``benchmarks/tuning.py`` measures"""
+"""labelled images a class, on average, from which on a pretrained backbone is tuned on a GPU. What that gains, also
+with fewer, is measured by ``benchmarks/tuning.py``"""
 
 
 def resolve(config: Config, images: ImageSet, device: torch.device, given: Backbone | None = None) -> Config:
