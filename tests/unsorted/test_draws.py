@@ -4,29 +4,30 @@ import numpy as np
 import pytest
 
 from hoarfrost.unsorted import draws
-from hoarfrost.unsorted.draws import from_each
+from hoarfrost.unsorted.draws import LARGE, from_each
 
 
-@pytest.mark.parametrize("cores", [1, 2, 7])
-def test_threads_change_nothing(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("cores", "size"), [(1, LARGE), (2, LARGE), (7, LARGE), (7, LARGE - 1)])
+def test_threads_change_nothing(cores: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draws, "usable_cores", lambda: cores)
     random = np.random.default_rng(0)
     matrices = [random.normal(size=(300, 200)) for _ in range(9)]
     told = list[int]()
-    found = from_each(lambda matrix: matrix.T @ matrix, matrices, lambda: told.append(len(told)))
+    found = from_each(lambda matrix: matrix.T @ matrix, matrices, size=size, tell=lambda: told.append(len(told)))
     assert told == list(range(9))
     monkeypatch.setattr(draws, "usable_cores", lambda: 1)
-    alone = from_each(lambda matrix: matrix.T @ matrix, matrices, lambda: None)
+    alone = from_each(lambda matrix: matrix.T @ matrix, matrices, size=LARGE, tell=lambda: None)
     for matrix, one, other in zip(matrices, found, alone, strict=True):
         assert (one == other).all(), "not even by rounding"
         np.testing.assert_allclose(one, np.einsum("ni,nj->ij", matrix, matrix), rtol=1e-9, atol=1e-9)
 
 
-def test_an_error_is_not_lost() -> None:
+@pytest.mark.parametrize("size", [0, LARGE])
+def test_an_error_is_not_lost(size: int) -> None:
     def work(number: int) -> int:
         if number == 2:
             raise ValueError("no")
         return number
 
     with pytest.raises(ValueError, match="no"):
-        from_each(work, range(4), lambda: None)
+        from_each(work, range(4), size=size, tell=lambda: None)

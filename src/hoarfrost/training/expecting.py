@@ -187,7 +187,7 @@ def held_back_temperatures(
         target = np.concatenate([np.arange(old), old + match_clusters(clusters, ids[folder] - old, new)])
         return scores, scores.argmax(axis=1) == target[ids[draw.tested]]
 
-    cases = [case for case in from_each(scored, draws, tell) if case is not None]
+    cases = [case for case in from_each(scored, draws, size=points.size, tell=tell) if case is not None]
     if not cases:
         return None
     looks_new = [scores.argmax(axis=1) >= old for scores, _ in cases]

@@ -11,22 +11,24 @@ from hoarfrost.data.images import usable_cores
 
 MOST_THREADS = 4
 """since each takes memory of its own"""
+LARGE = 2**18
+"""numbers that draws are of, from which on threads gain more than they take"""
 
 Draw = TypeVar("Draw")
 Found = TypeVar("Found")
 
 
-def from_each(work: Callable[[Draw], Found], draws: Iterable[Draw], tell: Callable[[], None]) -> list[Found]:
-    """What ``work`` finds in each of the draws, by some threads; ``tell`` is called after each.
+def from_each(
+    work: Callable[[Draw], Found], draws: Iterable[Draw], *, size: int, tell: Callable[[], None]
+) -> list[Found]:
+    """What ``work`` finds in each of the draws, which are of ``size`` numbers; ``tell`` is called after each.
 
-    However many threads there are, the numbers are the same: products of matrices are left to one thread each.
+    Threads share large ones. However many there are, they find the same: a product of matrices is left to one.
     """
+    threads = min(usable_cores(), MOST_THREADS) if size >= LARGE else 1
     found = []
-    with (
-        _controller().limit(limits=1, user_api="blas"),
-        ThreadPoolExecutor(min(usable_cores(), MOST_THREADS)) as pool,
-    ):
-        for one in pool.map(work, draws):
+    with _controller().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+        for one in pool.map(work, draws) if threads > 1 else map(work, draws):
             found.append(one)
             tell()
     return found

@@ -59,6 +59,7 @@ def expectations(
         return None
     made_of = partial(KnownClasses.of, features=features, diagonal=diagonal)
     points = points.astype(np.float64) if diagonal else spanned(points)
+    side_by_side = partial(from_each, size=points.size, tell=tell)
 
     def gain(halves: tuple[Ids, Ids]) -> float:
         fit, rest = halves
@@ -75,7 +76,7 @@ def expectations(
             known = made_of(points[part != number], labels[part != number])
             nearest[part == number] = known.nearest(points[part == number])
 
-        from_each(of_part, np.unique(part), tell)
+        side_by_side(of_part, np.unique(part))
         return nearest
 
     def made_folder(draw: Draw) -> MadeFolder:
@@ -85,9 +86,9 @@ def expectations(
         worth = 0.0 if shaped else worth_of(seen, fixed, draw.classes, seed)
         return MadeFolder(found.gap, (found.labels < 0) != draw.new, worth)
 
-    gains = from_each(gain, [_halves(labels, random) for _ in range(GAINS)], tell)
+    gains = side_by_side(gain, [_halves(labels, random) for _ in range(GAINS)])
     many, few = (unseen(parts) for parts in FOLDS)
-    made = from_each(made_folder, [Draw.at_random(labels, random) for _ in range(DRAWS)], tell)
+    made = side_by_side(made_folder, [Draw.at_random(labels, random) for _ in range(DRAWS)])
     gap, wrong = np.concatenate([own.gap for own in made]), np.concatenate([own.wrong for own in made])
     margin = float(np.quantile(np.abs(gap), UNSURE)) if wrong.mean() > TOLERATED else 0.0
     return Expected(
