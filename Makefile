@@ -4,7 +4,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+# What pip does on one core; some packages have files of other versions of Python.
+COMPILE := -$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
 
 .PHONY: demo test results lint types unit format clean
 
@@ -39,10 +41,12 @@ $(BIN)/python:
 
 $(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e .
+	$(COMPILE)
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e ".[dev]"
+	$(COMPILE)
 	touch $@ $(VENV)/.runtime
 
 clean:

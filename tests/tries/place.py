@@ -40,7 +40,7 @@ EVALUATE: Words = ("evaluate", "model2", "checked")
 def build(folder: Path) -> None:
     """Makes all of it."""
     folder.mkdir()
-    draw_once(pytest.MonkeyPatch())
+    draw_once(pytest.MonkeyPatch(), usual=True)
     with chdir(folder):
         for name, digits, count in (("known", 3, 4), ("checked", 5, 4), ("few", 3, 2)):
             save_digits(Path(name), range(digits), count=count)
