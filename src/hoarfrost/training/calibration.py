@@ -1,26 +1,41 @@
 """How sure a readout may be: the temperature of its probabilities.
 
 A Gaussian is kinder to the images that it was made of than to others. So each half of the images is scored by Gaussians
-of the other half, and no image has to be held back.
+of the other half, and no image has to be held back. Where features never change, known classes are held back as if they
+were new, which says how sure one may be of those too.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost.data.sources import Samples
+from hoarfrost.metrics import match_clusters
 from hoarfrost.models.network import Network
-from hoarfrost.models.readout import Known
+from hoarfrost.models.readout import Gaussians, Known, ReadoutKind
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.inference import Inference
+from hoarfrost.unsorted.clusters import in_few_directions, k_means, squared_distances, typical_of
+from hoarfrost.unsorted.draws import from_each
+from hoarfrost.unsorted.known import KnownClasses, spanned
 
+Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
 
 MOST = 50_000
 """images that are looked at, evenly taken"""
 TEMPERATURES = (0.05, 1e4)
 """from the lowest to the highest that is looked at"""
+DRAWS, STARTS = 32, 8
+"""times that a third of the classes is held back as new; starts of k-means each time"""
+LOOKED_AT = np.geomspace(0.05, 100, 120)
+"""temperatures, where classes are held back"""
 
 
 def calibrated(
@@ -90,3 +105,87 @@ def fitted_temperature(scores: NDArray[np.float32], true: Ids) -> float:
 
     bounds = tuple(np.log(TEMPERATURES).tolist())
     return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-4}).x))
+
+
+def held_back_temperatures(
+    measured: Floats, labels: Ids, kind: ReadoutKind, seed: int, tell: Callable[[], None]
+) -> tuple[float, float] | None:
+    """Of images that look like an old class and of those that look like a new one, from features as a readout of this
+    ``kind`` looks at them ``(N, D)``, and class ids.
+
+    A third of the classes is held back and discovered. Of each class some images are held out; the temperature is the
+    one with which their mean probability is the share that is right. None where classes are too few, or where they do
+    not share one covariance. ``tell`` is called after each of the draws.
+    """
+    random, classes = np.random.default_rng(seed), len(np.unique(labels))
+    if classes < 3 or not (isinstance(kind, Gaussians) and kind.covariance == "shared"):
+        return None
+    old, new = classes - classes // 3, classes // 3
+    draws = [_held_back(labels, old, random) for _ in range(DRAWS)]
+    if any(len(draw.fitted) < old or len(draw.folder) < new for draw in draws):
+        return None
+    points, made_of = spanned(measured), partial(KnownClasses.of, features=measured.shape[1], diagonal=False)
+
+    def scored(draw: HeldBack) -> tuple[Floats, NDArray[np.bool_]] | None:
+        """Scores of what was held out, and what is right."""
+        ids, folder = draw.ids, draw.folder
+        known = made_of(points[draw.fitted], ids[draw.fitted])
+        seen = in_few_directions(known.whitened(points[folder])[0], points.shape[1], new)
+        near = -squared_distances(seen, k_means(seen, new, draw.seed, starts=STARTS))
+        clusters, typical = near.argmax(axis=1), typical_of(near)
+        found = made_of(points[folder[typical]], clusters[typical])
+        if len(found.means) < new:  # two centres on one image
+            return None
+        share = typical.sum() / (len(draw.fitted) + typical.sum())
+        both = replace(known.joined(found, share), ridge=kind.ridge)
+        white, means = both.whitened(points[draw.tested])
+        scores = -squared_distances(np.asarray(white), means) / 2  # but for what all classes have in common
+        target = np.concatenate([np.arange(old), old + match_clusters(clusters, ids[folder] - old, new)])
+        return scores, scores.argmax(axis=1) == target[ids[draw.tested]]
+
+    cases = [case for case in from_each(scored, draws, size=points.size, tell=tell) if case is not None]
+    if not cases:
+        return None
+    looks_new = [scores.argmax(axis=1) >= old for scores, _ in cases]
+    temperatures = [
+        _fitting(
+            [scores[is_new == which] for (scores, _), is_new in zip(cases, looks_new, strict=True)],
+            [right[is_new == which] for (_, right), is_new in zip(cases, looks_new, strict=True)],
+        )
+        for which in (False, True)
+    ]
+    return temperatures[0], temperatures[1]
+
+
+@dataclass(frozen=True)
+class HeldBack:
+    """A third of the classes as new ones, at random: the last ids are theirs."""
+
+    ids: Ids
+    """(N,): of all images"""
+    tested: Ids
+    fitted: Ids
+    folder: Ids
+    """positions of what is held out, of what is learned from, and of the new ones that are discovered"""
+    seed: int
+
+
+def _held_back(labels: Ids, old: int, random: np.random.Generator) -> HeldBack:
+    order = random.permutation(np.unique(labels))
+    ids = np.argsort(order)[np.searchsorted(np.sort(order), labels)]
+    members = [random.permutation(np.flatnonzero(ids == label)) for label in range(len(order))]
+    cut = [max(1, len(own) // 6) for own in members]
+    tested = np.concatenate([own[:first] for own, first in zip(members, cut, strict=True)])
+    rest = [own[first:] for own, first in zip(members, cut, strict=True)]
+    return HeldBack(ids, tested, np.concatenate(rest[:old]), np.concatenate(rest[old:]), int(random.integers(2**31)))
+
+
+def _fitting(scores: list[Floats], right: list[NDArray[np.bool_]]) -> float:
+    """The temperature with which the mean of the highest probabilities is the share of the images that are right."""
+    share = float(np.concatenate(right).mean()) if sum(map(len, right)) else 1.0
+    apart = [part.astype(np.float64) - part.max(axis=1, keepdims=True) for part in scores if len(part)]
+    sure = [
+        np.concatenate([1 / np.exp(part / temperature).sum(axis=1) for part in apart] or [np.ones(1)]).mean()
+        for temperature in LOOKED_AT
+    ]
+    return float(LOOKED_AT[np.abs(np.array(sure) - share).argmin()])

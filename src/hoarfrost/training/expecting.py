@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,20 +15,17 @@ from torch import Tensor, nn
 from hoarfrost.data.rows import Rows, mapped
 from hoarfrost.data.sources import FeatureSet, Samples
 from hoarfrost.errors import InputError
-from hoarfrost.metrics import match_clusters
 from hoarfrost.models.gaussians import mean_covariance
 from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network
-from hoarfrost.models.readout import Calibration, Gaussians
+from hoarfrost.models.readout import Calibration
 from hoarfrost.models.statistics import ClassStatistics, transformed
 from hoarfrost.seeding import derive
-from hoarfrost.training.calibration import calibrated
+from hoarfrost.training.calibration import DRAWS, calibrated, held_back_temperatures
 from hoarfrost.training.inference import Inference
 from hoarfrost.training.observers import Observer
-from hoarfrost.unsorted.clusters import in_few_directions, k_means, squared_distances, typical_of
-from hoarfrost.unsorted.draws import from_each
 from hoarfrost.unsorted.expectations import EXPECTING, expectations
-from hoarfrost.unsorted.known import KnownClasses, spanned
+from hoarfrost.unsorted.known import KnownClasses
 from hoarfrost.unsorted.mixed import count_new_classes, tell_apart
 from hoarfrost.unsorted.number import LARGEST, LEAST, Count, count_classes, learned_levels
 
@@ -39,10 +35,6 @@ Ids = NDArray[np.int64]
 MOST_COUNTED, MOST_SORTED, MOST_CLASSES = 4000, 1500, 64
 """labelled images, at random, from which levels are learned; those from which it is learned what to expect of mixed
 folders, and of how many classes"""
-DRAWS, STARTS = 32, 8
-"""times that a third of the classes is held back as new, for the temperatures; starts of k-means each time"""
-TEMPERATURES = np.geomspace(0.05, 100, 120)
-"""that are looked at"""
 
 
 def learn_calibration(
@@ -67,9 +59,9 @@ def learn_calibration(
         return made
     found = None
     if inference.config.still and isinstance(images, FeatureSet):
-        features = np.asarray(images.take(counted).images)
+        looked_at = np.asarray(sorting_points(images.take(counted).images, network))
         tell = _told(inference.observer, DRAWS)
-        found = first(lambda: held_back_temperatures(network, torch.from_numpy(features), own, seed, tell))
+        found = first(lambda: held_back_temperatures(looked_at, own, network.design.readout, seed, tell))
     if found is None:
         return replace(made, temperature=calibrated(inference, network, images, labels, statistics))
     return replace(made, temperature=found[0], novel_temperature=found[1])
@@ -148,91 +140,6 @@ def _hellinger(features: Rows) -> Rows:
         return points
 
     return mapped(features, scaled)
-
-
-def held_back_temperatures(
-    network: Network, features: Tensor, labels: Ids, seed: int, tell: Callable[[], None] = lambda: None
-) -> tuple[float, float] | None:
-    """Of images that look like an old class and of those that look like a new one.
-
-    A third of the classes is held back and discovered. Of each class some images are held out; the temperature is the
-    one with which their mean probability is the share that is right. None where classes are too few, or where they do
-    not share one covariance. ``tell`` is called after each of the draws.
-    """
-    random, kind = np.random.default_rng(seed), network.design.readout
-    classes = len(np.unique(labels))
-    if classes < 3 or not (isinstance(kind, Gaussians) and kind.covariance == "shared"):
-        return None
-    old, new = classes - classes // 3, classes // 3
-    draws = [_held_back(labels, old, random) for _ in range(DRAWS)]
-    if any(len(draw.fitted) < old or len(draw.folder) < new for draw in draws):
-        return None
-    measured = np.asarray(sorting_points(features.numpy(), network))
-    points, made_of = spanned(measured), partial(KnownClasses.of, features=measured.shape[1], diagonal=False)
-
-    def scored(draw: HeldBack) -> tuple[Floats, NDArray[np.bool_]] | None:
-        """Scores of what was held out, and what is right."""
-        ids, folder = draw.ids, draw.folder
-        known = made_of(points[draw.fitted], ids[draw.fitted])
-        seen = in_few_directions(known.whitened(points[folder])[0], points.shape[1], new)
-        near = -squared_distances(seen, k_means(seen, new, draw.seed, starts=STARTS))
-        clusters, typical = near.argmax(axis=1), typical_of(near)
-        found = made_of(points[folder[typical]], clusters[typical])
-        if len(found.means) < new:  # two centres on one image
-            return None
-        share = typical.sum() / (len(draw.fitted) + typical.sum())
-        both = replace(known.joined(found, share), ridge=kind.ridge)
-        white, means = both.whitened(points[draw.tested])
-        scores = -squared_distances(np.asarray(white), means) / 2  # but for what all classes have in common
-        target = np.concatenate([np.arange(old), old + match_clusters(clusters, ids[folder] - old, new)])
-        return scores, scores.argmax(axis=1) == target[ids[draw.tested]]
-
-    cases = [case for case in from_each(scored, draws, size=points.size, tell=tell) if case is not None]
-    if not cases:
-        return None
-    looks_new = [scores.argmax(axis=1) >= old for scores, _ in cases]
-    temperatures = [
-        _fitting(
-            [scores[is_new == which] for (scores, _), is_new in zip(cases, looks_new, strict=True)],
-            [right[is_new == which] for (_, right), is_new in zip(cases, looks_new, strict=True)],
-        )
-        for which in (False, True)
-    ]
-    return temperatures[0], temperatures[1]
-
-
-@dataclass(frozen=True)
-class HeldBack:
-    """A third of the classes as new ones, at random: the last ids are theirs."""
-
-    ids: Ids
-    """(N,): of all images"""
-    tested: Ids
-    fitted: Ids
-    folder: Ids
-    """positions of what is held out, of what is learned from, and of the new ones that are discovered"""
-    seed: int
-
-
-def _held_back(labels: Ids, old: int, random: np.random.Generator) -> HeldBack:
-    order = random.permutation(np.unique(labels))
-    ids = np.argsort(order)[np.searchsorted(np.sort(order), labels)]
-    members = [random.permutation(np.flatnonzero(ids == label)) for label in range(len(order))]
-    cut = [max(1, len(own) // 6) for own in members]
-    tested = np.concatenate([own[:first] for own, first in zip(members, cut, strict=True)])
-    rest = [own[first:] for own, first in zip(members, cut, strict=True)]
-    return HeldBack(ids, tested, np.concatenate(rest[:old]), np.concatenate(rest[old:]), int(random.integers(2**31)))
-
-
-def _fitting(scores: list[Floats], right: list[NDArray[np.bool_]]) -> float:
-    """The temperature with which the mean of the highest probabilities is the share of the images that are right."""
-    share = float(np.concatenate(right).mean()) if sum(map(len, right)) else 1.0
-    apart = [part.astype(np.float64) - part.max(axis=1, keepdims=True) for part in scores if len(part)]
-    sure = [
-        np.concatenate([1 / np.exp(part / temperature).sum(axis=1) for part in apart] or [np.ones(1)]).mean()
-        for temperature in TEMPERATURES
-    ]
-    return float(TEMPERATURES[np.abs(np.array(sure) - share).argmin()])
 
 
 @dataclass(frozen=True)
