@@ -23,7 +23,7 @@ from hoarfrost.metrics import calibration_error
 from hoarfrost.models.network import Design
 from hoarfrost.models.readout import Calibration, Gaussians
 from hoarfrost.models.statistics import ClassStatistics
-from hoarfrost.training.calibration import fitted_temperature
+from hoarfrost.training.calibration import fitted_temperature, held_back_temperatures
 from hoarfrost.training.inference import Inference
 from hoarfrost.unsorted.number import Levels
 
@@ -82,6 +82,18 @@ def test_classes_without_images_have_no_part_in_the_temperature() -> None:
     true = np.array([0, 1, 1])
     assert fitted_temperature(scores, true) == pytest.approx(fitted_temperature(scores[:, :2], true), rel=1e-3)
     assert fitted_temperature(scores, np.array([2, 2, 2])) == 1
+
+
+def test_a_class_of_one_image_has_no_part_in_the_temperatures_of_held_back_classes() -> None:
+    random, kind = np.random.default_rng(0), Gaussians(covariance="shared")
+    labels = np.arange(9 * 14) % 9
+    points = 2.5 * random.normal(size=(9, 12))[labels] + random.normal(size=(len(labels), 12))
+    found = held_back_temperatures(points, labels, kind, 0, lambda: None)
+    assert found is not None
+    assert max(found) < 10, "nearly all are right"
+    more, ids = np.concatenate([points, points[:1] + 9]), np.append(labels + 1, 0)
+    assert held_back_temperatures(more, ids, kind, 0, lambda: None) == found
+    assert held_back_temperatures(points[:3], labels[:3], kind, 0, lambda: None) is None
 
 
 def test_after_a_discovery_it_lies_between_both() -> None:

@@ -117,13 +117,13 @@ def held_back_temperatures(
     one with which their mean probability is the share that is right. None where classes are too few, or where they do
     not share one covariance. ``tell`` is called after each of the draws.
     """
+    several = np.bincount(labels)[labels] > 1  # one is held out, one is left
+    measured, labels = measured[several], labels[several]
     random, classes = np.random.default_rng(seed), len(np.unique(labels))
     if classes < 3 or not (isinstance(kind, Gaussians) and kind.covariance == "shared"):
         return None
     old, new = classes - classes // 3, classes // 3
     draws = [_held_back(labels, old, random) for _ in range(DRAWS)]
-    if any(len(draw.fitted) < old or len(draw.folder) < new for draw in draws):
-        return None
     points, made_of = spanned(measured), partial(KnownClasses.of, features=measured.shape[1], diagonal=False)
 
     def scored(draw: HeldBack) -> tuple[Floats, NDArray[np.bool_]] | None:
