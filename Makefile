@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
-# What pip does on one core; some packages have files of other versions of Python.
+# As pip does, but on all cores. It may fail: some packages have files that this version of Python cannot read.
 COMPILE := -$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
 
 .PHONY: demo test results lint types unit format clean

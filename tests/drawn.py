@@ -35,7 +35,7 @@ def _remembering(name: str, draw: Callable[[Any], Any], shown: Callable[[Any], o
     return drawn
 
 
-def _of_curves(log: Sequence[Mapping[str, Any]]) -> object:
+def _of_curves(log: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in entry.items() if name != "seconds"} for entry in log]
 
 
@@ -45,7 +45,7 @@ def _of_usual_curves(log: Sequence[Mapping[str, Any]]) -> object:
             return {name: seen(part) for name, part in value.items()}
         return "usual" if isinstance(value, float) and 1e-9 < value < 100 else value
 
-    return [seen(entry) for entry in log]
+    return [seen(entry) for entry in _of_curves(log)]
 
 
 def _of_confusion(data: ReportData) -> object:

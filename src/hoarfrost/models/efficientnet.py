@@ -58,18 +58,18 @@ class Layer(nn.Module):
             weight, bias = weight * scale[:, None, None, None], norm.bias - norm.running_mean * scale
         (kernel, _), (stride, _) = conv.kernel_size, conv.stride
         lacks = [max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in x.shape[2:]]
-        before = [lack // 2 for lack in lacks]
+        padding = [lack // 2 for lack in lacks]  # on both sides
         if any(lack % 2 for lack in lacks):
             if x.is_cuda:
                 x = F.pad(x, [part for lack in reversed(lacks) for part in (lack // 2, lack - lack // 2)])
-                before = [0, 0]
+                padding = [0, 0]
             else:
-                # One zero too many before the image meets a zero in the kernel, which takes a CPU far less time than a
-                # copy of the image with zeros after it, and a GPU more.
+                # One zero too many before the image meets a zero in the kernel: on a CPU that takes less time than a
+                # copy of the image with zeros around it, on a GPU more.
                 weight = F.pad(weight, [part for lack in reversed(lacks) for part in (lack % 2, 0)])
                 weight = weight.contiguous(memory_format=torch.channels_last)
-                before = [-(-lack // 2) for lack in lacks]
-        x = F.conv2d(x, weight, bias, conv.stride, before, 1, conv.groups)
+                padding = [-(-lack // 2) for lack in lacks]
+        x = F.conv2d(x, weight, bias, conv.stride, padding, 1, conv.groups)
         x = norm(x) if norm.training else x
         return F.relu6(x, inplace=True) if self.activated else x
 
