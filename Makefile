@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 # As pip does, but on all cores. It may fail: some packages have files that this version of Python cannot read.
-COMPILE := -$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 
 .PHONY: demo test results lint types unit format clean
 
