@@ -80,7 +80,8 @@ def test_the_classes_of_a_model_are_listed_with_what_became_of_them(place: Place
 
 REFUSED: list[tuple[Words, Words]] = [
     (("name", "model2", "nwe-1=rose"), ("'nwe-1'", "did you mean 'new-1'?")),
-    (("name", "model2", "new-1=rose", "new-9=tulip"), ("'new-9'", "choose from 0, 1, 2, rose, new-2")),
+    (("name", "model2", "new-1=rose", "new-9=tulip"), ("'new-9'", "choose from 0, 1, 2, new-1, new-2")),
+    (("name", "model2", "new-1=rose", "new-2=rose"), ("two classes", "'rose'")),
     (("name", "model2", "new-1=unsure"), ("'unsure'", "no class")),
     (("name", "model2", "new-1=red", "rose"), ("'rose'", "quotes")),
     (("name", "model2", "new-1"), ("'new-1'", "CLASS=NAME")),

@@ -217,3 +217,12 @@ def test_statistics_are_carried_along_where_features_change(kind: str, how: Tran
             spread = turn.T @ known.covariances()[which].numpy() @ turn + left
             np.testing.assert_allclose(found.covariances()[which], spread, atol=5e-3 * spread.max())
     assert found.count.tolist() == [400] * 3
+
+
+@pytest.mark.parametrize("covariance", KEPT)
+def test_the_nearest_class_is_found_from_likelihoods(covariance: str) -> None:
+    features, labels = drawn()
+    statistics = ClassStatistics.of(features, labels, CLASSES, KEPT[covariance])
+    gaussians = ClassGaussians(statistics, shrink=0.5, ridge=0.1, diagonal=False, device=CPU)
+    found = gaussians.nearest(gaussians.log_likelihoods(features))
+    torch.testing.assert_close(found[:, 0], gaussians.distances(features).amin(dim=1), rtol=1e-3, atol=1e-3)

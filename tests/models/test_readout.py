@@ -165,6 +165,23 @@ def test_gaussians_decide_whatever_the_joint_head_says(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_what_is_unlike_everything_is_of_no_class(name: str) -> None:
+    network, statistics, features = grown(KINDS[name])
+    far = features[:8] + 4 * torch.rand(8, features.shape[1])
+    plain = KINDS[name].read(network, Known(statistics, Calibration(30.0, 40.0)))
+    limit = 2 * plain.unlikeness(features).median().item()
+    readout = KINDS[name].read(network, Known(statistics, Calibration(30.0, 40.0, unlike=limit)))
+    for some in (features, far):
+        flatter = (plain.unlikeness(some) / limit).clamp(min=1) ** 4
+        expected = (plain.tempered(plain.scores(some)) / flatter[:, None]).softmax(dim=1)
+        torch.testing.assert_close(readout.probabilities(some), expected, rtol=1e-3, atol=1e-4)
+        assert torch.equal(readout.scores(some), plain.scores(some)), "the class stays the same"
+    near = plain.unlikeness(features) < limit
+    assert torch.equal(readout.probabilities(features[near]), plain.probabilities(features[near]))
+    assert (readout.probabilities(far).amax(dim=1) < plain.probabilities(far).amax(dim=1) - 0.01).any()
+
+
 class Watched(Observer):
     """Keeps what the network in training says of some images."""
 

@@ -103,6 +103,16 @@ def test_known_classes_come_by_size_and_classes_without_images_not_at_all(data: 
     assert data.unsure_images == 14
 
 
+def test_known_classes_that_are_not_shown_are_named_with_their_sizes(images: Counted) -> None:
+    assigned = np.repeat([8, 0, 1, 2, 3, 4, 5, 6, 7], [4, 20, 9, 8, 7, 6, 3, 2, 1])
+    names = (*"abcdefgh", "new-1")
+    found = Discovery(60, 56, 0, (4,))
+    data = discovery_data(found, assigned, outputs_of(assigned, 9), FEATURES, images, names)
+    assert [group.name for group in data.known] == list("abcdef")
+    assert data.known_others == [("g", 2), ("h", 1)]
+    assert "Not shown: g (2 images), h (1 image)." in Page(render(data)).text
+
+
 def test_only_what_is_shown_is_read(data: DiscoveryData, images: Counted) -> None:
     groups = [data.unsure, *(part for group in (*data.new, *data.known) for part in (group.typical, group.doubtful))]
     assert sorted(images.read) == sorted(int(image.pixels[0, 0, 0]) for part in groups for image in part)
@@ -122,7 +132,7 @@ def test_a_class_that_got_no_image_and_a_rejected_one(images: Counted) -> None:
     data = discovery_data(found, given, outputs, FEATURES, images, NAMES)
     assert "bee" not in data.new[0].nearest
     assert (data.new[1].size, data.new[1].typical, data.new[1].nearest) == (0, [], [])
-    assert "No image was put here." in Page(render(data)).text
+    assert "No image was put here" in Page(render(data)).text
 
 
 def test_many_classes_show_fewer_images_each(images: Counted) -> None:

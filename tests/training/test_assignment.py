@@ -23,7 +23,7 @@ from hoarfrost.metrics import calibration_error
 from hoarfrost.models.network import Design
 from hoarfrost.models.readout import Calibration, Gaussians
 from hoarfrost.models.statistics import ClassStatistics
-from hoarfrost.training.calibration import fitted_temperature, held_back_temperatures
+from hoarfrost.training.calibration import fitted_temperature, held_back_calibration
 from hoarfrost.training.inference import Inference
 from hoarfrost.unsorted.number import Levels
 
@@ -88,12 +88,13 @@ def test_a_class_of_one_image_has_no_part_in_the_temperatures_of_held_back_class
     random, kind = np.random.default_rng(0), Gaussians(covariance="shared")
     labels = np.arange(9 * 14) % 9
     points = 2.5 * random.normal(size=(9, 12))[labels] + random.normal(size=(len(labels), 12))
-    found = held_back_temperatures(points, labels, kind, 0, lambda: None)
+    found = held_back_calibration(points, labels, kind, 0, lambda: None)
     assert found is not None
-    assert max(found) < 10, "nearly all are right"
+    assert found.novel_temperature is not None
+    assert max(found.temperature, found.novel_temperature) < 10, "nearly all are right"
     more, ids = np.concatenate([points, points[:1] + 9]), np.append(labels + 1, 0)
-    assert held_back_temperatures(more, ids, kind, 0, lambda: None) == found
-    assert held_back_temperatures(points[:3], labels[:3], kind, 0, lambda: None) is None
+    assert held_back_calibration(more, ids, kind, 0, lambda: None) == found
+    assert held_back_calibration(points[:3], labels[:3], kind, 0, lambda: None) is None
 
 
 def test_after_a_discovery_it_lies_between_both() -> None:

@@ -364,6 +364,42 @@ class TestOnce:
         assert learner.assigned is not None
         assert len(learner.assigned) == 15
 
+    def test_a_discovery_says_what_the_model_predicts_then(self, tmp_path: Path) -> None:
+        known, mixed = photographs(tmp_path / "known", 6, 6), photographs(tmp_path / "mixed", 6, 6, first=3)
+        learner = Learner(device="cpu", settings={"fit.epochs": 2}).fit(known)
+        for folder, new in ((mixed, True), (known, False)):
+            learner.discover(folder, 3 if new else "auto", only_new=False)
+            assert learner.assigned is not None
+            predicted = learner.predictions(folder, threshold=0.5).ids
+            assert learner.novel_per_step == (3,)
+            assert (learner.assigned == predicted)[learner.assigned >= 0].all()
+            assert (learner.assigned >= 0).mean() > 0.8
+            assert (predicted >= 0)[learner.assigned < 0].sum() <= 3, "but for a few that are strange"
+        assert (learner.predict(known) == np.arange(36) // 6).mean() > 0.9
+
+    def test_an_image_that_is_unlike_everything_is_unsure(self, tmp_path: Path) -> None:
+        known = photographs(tmp_path / "known", 6, 6)
+        learner = Learner(device="cpu", settings={"fit.epochs": 2}).fit(known)
+        limit = learner.model.calibration.unlike
+        assert limit is not None
+        (tmp_path / "unlike").mkdir()
+        like = photographs(tmp_path / "like", 6, 2)
+        y, x = np.mgrid[:120, :120] - 60
+        for number in range(4):  # rings on a gray ground
+            rings = 128 + 90 * np.sign(np.sin(np.hypot(x - 9 * number, y) / 3))
+            Image.fromarray(np.stack([rings] * 3, axis=2).astype(np.uint8)).save(tmp_path / "unlike" / f"{number}.png")
+        far, near = learner.unlikeness(tmp_path / "unlike"), learner.unlikeness(like)
+        assert near.max() < limit < far.min()
+        assert learner.predict_proba(like).max(axis=1).min() > 0.5
+        assert learner.predict_proba(tmp_path / "unlike").max(axis=1).max() < 0.5
+        assert set(learner.predictions(tmp_path / "unlike", threshold=0.5).names) == {"unsure"}
+        learner.save(tmp_path / "model")
+        again = Learner.load(tmp_path / "model", device="cpu")
+        assert again.model.calibration.unlike == limit
+        learner.discover(tmp_path / "unlike", "auto", only_new=False)
+        assert learner.assigned is not None
+        assert (learner.assigned >= 0).sum() == 0 or learner.novel_per_step, "no known class, be they new or not"
+
     def test_features_go_with_the_images_and_with_the_backbone(self, tmp_path: Path) -> None:
         folder = photographs(tmp_path / "photos", 1, 2)
         files = [ImageFiles([folder / "class-0" / "0.jpg"], size=224, channels=3) for _ in range(2)]

@@ -12,8 +12,16 @@ from numpy.typing import NDArray
 from hoarfrost.unsorted.beside import k_means_beside
 from hoarfrost.unsorted.expectations import expectations
 from hoarfrost.unsorted.known import KnownClasses, spanned
-from hoarfrost.unsorted.mixed import NOTHING, Expected, anything_new, count_new_classes, tell_apart, worth_of
-from hoarfrost.unsorted.number import LEAST, Levels, learned_levels
+from hoarfrost.unsorted.mixed import (
+    NOTHING,
+    Expected,
+    anything_new,
+    count_new_classes,
+    most_classes,
+    tell_apart,
+    worth_of,
+)
+from hoarfrost.unsorted.number import LEAST, Count, Levels, learned_levels
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -201,3 +209,13 @@ def test_points_in_fewer_numbers_are_as_far_apart(count: int) -> None:
     for one, other in itertools.combinations(range(count), 2):
         expected = np.linalg.norm(points[one].astype(float) - points[other])
         assert np.linalg.norm(found[one] - found[other]) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("true", [0, 1, 2, 7, 27, 50])
+def test_the_search_for_the_number_is_not_stopped_by_centres_that_do_not_count(true: int) -> None:
+    """A quarter of the free centres are parts of known classes; Ward counts no more than there are."""
+
+    def found(free: int) -> tuple[int, Count]:
+        return min(free - free // 4, true + 1), Count(true, true, true, 1.0, ())
+
+    assert most_classes(found)[0] == true

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hoarfrost.cli import options
+from hoarfrost.cli.table import few
 from hoarfrost.errors import InputError
 from hoarfrost.printing import printable
 
@@ -138,10 +139,13 @@ def summary_of(model: Model, groups: Sequence[Group], *, mixed: bool) -> tuple[d
         f"  {printable(name)}  {count} image{'' if count == 1 else 's'}{holds.get(name, '')}"
         for name, count in content["new"].items()
     ]
+    if empty := [name for name, count in content["new"].items() if not count]:
+        which = f"{few(empty)} {'has' if len(empty) == 1 else 'have'} no image that is surely of it"
+        lines.append(f"{which}: hoarfrost reject MODEL CLASS, or discover again with a smaller --novel")
     if found.count is not None and names:
         lines.append(f"number of new classes, estimated: {found.count.in_words()}")
     if error is not None and names:
         lines.append(
-            f"old or new: some {100 * error:.0f} % of the sure images may be wrong, as when known classes were hidden"
+            f"old or new: some {100 * error:.0f} % of the sure images may be wrong, as in tries that hid known classes"
         )
     return content, "\n".join(lines)

@@ -46,13 +46,22 @@ def main(args: argparse.Namespace) -> int:
     with Following() as progress:
         learner.follow(progress)
         content = score_folder(learner, Path(args.images), match, options.keeping(args))
-    text = f"{printable(args.model)} on {content['images']} images of {printable(args.images)}\n\n{_scores(content)}"
+    text = f"{printable(args.model)} on {content['images']} images of {printable(args.images)}: {_right(content)}"
+    text += f"\n\n{_scores(content)}"
     if args.match is not None:
         text += f"\n\nin percent; new classes matched on {printable(args.match)}"
     elif content["matched_on"] is not None:
         text += "\n\nin percent; new classes matched on the scored images themselves, which is kinder than --match"
     text += f"\n\n{_by_class(content)}\n\n{_in_words(content)}"
     return options.answer(args, {"model": str(args.model), **content}, text)
+
+
+def _right(content: dict[str, Any]) -> str:
+    """The share of the images that are right, in words."""
+    scores = content["joint"]
+    parts = {"known classes": scores["old"], "new ones": scores["new"]}
+    known = ", ".join(f"{score:.1f} % of {name}" for name, score in parts.items() if score is not None)
+    return f"{scores['all']:.1f} % are right ({known})"
 
 
 def _scores(content: dict[str, Any]) -> str:

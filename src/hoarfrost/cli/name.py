@@ -36,11 +36,16 @@ def main(args: argparse.Namespace) -> int:
     said = []
 
     def decide(table: ClassTable) -> ClassTable:
+        here = {table.own_names[class_id] for class_id in table.present}
+        chosen: list[tuple[str, str]] = []
         for text in args.names:
             # A class may have an equals sign in its name.
             pairs = [(text[:place], text[place + 1 :]) for place in range(1, len(text)) if text[place] == "="]
-            here = {table.own_names[class_id] for class_id in table.present}
             before, after = next((pair for pair in pairs if pair[0] in here), pairs[0])
+            table.find(before)  # refused with the names that are there, and not with those of this command
+            require(after not in dict(chosen).values(), f"two classes cannot both be called '{after}': name one else")
+            chosen.append((before, after))
+        for before, after in chosen:
             table = table.rename(before, after)
             said.append(f"{printable(before)} is now called {printable(after)}")
         return table

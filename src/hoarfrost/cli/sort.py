@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hoarfrost.cli import options
+from hoarfrost.data.unsure import UNSURE, UNSURE_BELOW
 from hoarfrost.errors import InputError
 from hoarfrost.printing import printable
 
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--into", required=True, type=options.place, metavar="DIR2", help="the folder to fill; it must be new or empty"
     )
     parser.add_argument("--link", action="store_true", help="make symbolic links to the images, no copies")
-    options.add_threshold(parser, 0.5)
+    options.add_threshold(parser, UNSURE_BELOW)
     options.add_reading(parser)
     options.add_running(parser, resume=False)
     parser.add_argument(
@@ -50,7 +51,6 @@ def main(args: argparse.Namespace) -> int:
 
     from hoarfrost import store
     from hoarfrost.cli.follow import Following
-    from hoarfrost.data.paths import UNSURE
     from hoarfrost.training.learner import Learner
     from hoarfrost.training.work import digest
 

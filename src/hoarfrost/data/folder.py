@@ -29,7 +29,8 @@ from hoarfrost.data.images import (
     load_readers,
     refuse_strange,
 )
-from hoarfrost.data.paths import UNSURE, FileList, PathList
+from hoarfrost.data.paths import FileList, PathList
+from hoarfrost.data.unsure import UNSURE
 from hoarfrost.errors import InputError, SkippedFiles
 from hoarfrost.reading import open_regular
 
@@ -239,7 +240,8 @@ def _check_any(root: str, paths: PathList, left_out: LeftOut, *, labelled: bool)
     if not paths:
         how = "none readable" if left_out.unreadable else f"all with a side below {MIN_SIDE} pixels"
         reason = f"{_counted(files, 'file', 'files')}, {how} ({_named(files)})" if files else "it is empty"
-        raise InputError(f"there are no images in {root}: {reason}; check the path{for_heic(files)}")
+        remedy = "give JPEG, PNG or other image files" if left_out.unreadable else "check the path"
+        raise InputError(f"there are no images in {root}: {reason}; {remedy}{for_heic(files)}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -12,9 +12,6 @@ from typing import TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-UNSURE = "unsure"
-"""what images that belong to no class are called, and the folder that ``hoarfrost sort`` puts them in"""
-
 Indices: TypeAlias = NDArray[np.integer] | NDArray[np.bool_] | Sequence[int] | slice
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hoarfrost.data.paths import UNSURE
+from hoarfrost.data.unsure import UNSURE
 from hoarfrost.errors import InputError, unknown
 
 Verb = Literal["rename", "merge", "reject"]

@@ -105,9 +105,16 @@ class ClassGaussians:
 
     def log_likelihoods(self, features: Tensor, classes: slice = slice(None)) -> Tensor:
         """``(B, c)`` of features ``(B, D)``; -inf for a class without images."""
+        return -0.5 * (self.distances(features, classes) + self._constant(classes))
+
+    def nearest(self, log_likelihoods: Tensor) -> Tensor:
+        """``(B, 1)``: the smallest squared Mahalanobis distance of features with these log-likelihoods ``(B, C)``."""
+        return (-2 * log_likelihoods - self._constant()).amin(dim=1, keepdim=True)
+
+    def _constant(self, classes: slice = slice(None)) -> Tensor:
+        """``(c,)`` or ``(1,)``: what -2 log-likelihood has more than the squared distance."""
         determinant = self.log_determinant if len(self.log_determinant) == 1 else self.log_determinant[classes]
-        constant = self.mean.shape[1] * math.log(2 * math.pi)
-        return -0.5 * (self.distances(features, classes) + determinant + constant)
+        return determinant + self.mean.shape[1] * math.log(2 * math.pi)
 
 
 def _above_zero(variances: Tensor) -> Tensor:

@@ -41,10 +41,12 @@ def calibration_of(content: Mapping[str, Any]) -> Calibration:
     made = Calibration(
         temperature=content.get("temperature", 1.0),
         novel_temperature=found.get("novel_temperature"),
+        unlike=found.get("unlike"),
         levels=Levels(**levels),
         expected=None if found.get("expected") is None else Expected(**found["expected"]),
     )
     require(made.temperature > 0 and (made.novel_temperature or 1) > 0, "its temperature is not above 0")
+    require(made.unlike is None or made.unlike > 0, "a distance in its calibration is not above 0")
     return made
 
 
@@ -69,11 +71,14 @@ class Discovery:
         '2 new classes in 120 of 400 images; 260 look like known classes, 20 are unsure'
         >>> Discovery(9, 1, 1, (7,)).in_words(mixed=True)
         '1 new class in 7 of 9 images; 1 looks like a known class, 1 is unsure'
+        >>> Discovery(1, 0, 1, ()).in_words(mixed=False)
+        'nothing new in 1 image: no class is added, and the model stays as it is'
         """
         classes = f"{len(self.new)} new class" + ("es" if len(self.new) != 1 else "")
-        said = f"{classes} in {sum(self.new)} of {self.images} images"
+        images = f"{self.images} image" + ("s" if self.images != 1 else "")
+        said = f"{classes} in {sum(self.new)} of {images}"
         if not self.new:
-            said = f"nothing new in {self.images} images: no class is added, and the model stays as it is"
+            said = f"nothing new in {images}: no class is added, and the model stays as it is"
         if not mixed:
             return said
         known = "looks like a known class" if self.known == 1 else "look like known classes"

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from hoarfrost.models.network import Network
 
 
+FLATTER = 4
+"""the power of how much farther than `Calibration.unlike` an image lies, by which its temperature is the higher"""
+
+
 @dataclass(frozen=True)
 class Calibration:
     """How sure a readout may be, and what is to be expected of images to come."""
@@ -30,6 +34,9 @@ class Calibration:
     """by which scores are divided before their softmax"""
     novel_temperature: float | None = None
     """the same for images that look like a discovered class; None where it is no other"""
+    unlike: float | None = None
+    """the squared distance from the nearest class beyond which an image is unlike everything known, so that no class is
+    probable; None where nobody knows, as in models of earlier versions"""
     levels: Levels = field(default_factory=Levels)
     """where splitting into classes ends"""
     expected: Expected | None = None
@@ -151,6 +158,13 @@ class GaussianReadout(Readout):
     def scores(self, features: Tensor) -> Tensor:
         """Log-likelihoods."""
         return self.gaussians.log_likelihoods(self._looked_at(features))
+
+    def tempered(self, scores: Tensor) -> Tensor:
+        """As by any readout, and the flatter the farther an image lies from all classes."""
+        tempered, limit = super().tempered(scores), self.calibration.unlike
+        if limit is None:
+            return tempered
+        return tempered / (self.gaussians.nearest(scores) / limit).clamp(min=1) ** FLATTER
 
     def novel_scores(self, features: Tensor, step: int) -> Tensor:
         """By the step's novel head, or by its Gaussians where that is another network's."""

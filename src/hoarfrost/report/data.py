@@ -108,6 +108,8 @@ class DiscoveryData:
     """the largest of the earlier classes that were given images"""
     known_classes: int = 0
     """that were given images, with those that are not shown"""
+    known_others: Sequence[tuple[str, int]] = ()
+    """names and sizes of those that are not shown"""
     unsure: Sequence[Shown] = ()
     unsure_images: int = 0
     """with those that are not shown"""

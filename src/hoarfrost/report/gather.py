@@ -95,12 +95,13 @@ def discovery_report(learner: Learner, images: ImageSet, log: Sequence[Entry], *
 
 
 def _facts(learner: Learner, log: Sequence[Entry]) -> tuple[tuple[str, str], ...]:
+    seconds = sum(line["seconds"] for line in log)
     return (
         ("method", learner.config.method.name),
         ("seed", str(learner.config.seed)),
         ("backbone", learner.config.backbone),
         ("computed on", learner.runtime.hardware),
-        ("time", f"{sum(line['seconds'] for line in log):.0f} s"),
+        *((("time", f"{seconds:.0f} s"),) if seconds >= 1 else ()),  # without training there is none to speak of
     )
 
 
@@ -176,7 +177,8 @@ def discovery_data(
     first, probabilities = len(names) - len(found.new), outputs.probabilities
     new, old = list(range(first, len(names))), np.unique(assigned[(assigned >= 0) & (assigned < first)])
     sizes = np.bincount(assigned[assigned >= 0], minlength=len(names))
-    largest = old[np.argsort(-sizes[old], kind="stable")][:KNOWN_CLASSES].tolist()
+    by_size = old[np.argsort(-sizes[old], kind="stable")].tolist()
+    largest, others = by_size[:KNOWN_CLASSES], by_size[KNOWN_CLASSES:]
     share = min(1.0, FULL_CLASSES / max(1, len(new)))  # with many classes fewer images of each
     typical, doubtful = max(1, round(share * TYPICAL)), max(1, round(share * DOUBTFUL))
     ranked = {c: _ranked(assigned, probabilities, c) for c in (*new, *largest)}
@@ -201,6 +203,7 @@ def discovery_data(
         new=[group(c) for c in new],
         known=[group(c) for c in largest],
         known_classes=len(old),
+        known_others=[(names[c], int(sizes[c])) for c in others],
         unsure=shown(unsure.tolist()),
         unsure_images=found.unsure,
         count=found.count,

@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost.data.sources import Samples
+from hoarfrost.data.unsure import UNSURE_BELOW
 from hoarfrost.metrics import match_clusters
 from hoarfrost.models.network import Network
-from hoarfrost.models.readout import Gaussians, Known, ReadoutKind
+from hoarfrost.models.readout import Calibration, Gaussians, Known, ReadoutKind
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.inference import Inference
-from hoarfrost.unsorted.clusters import in_few_directions, k_means, squared_distances, typical_of
 from hoarfrost.unsorted.draws import from_each
-from hoarfrost.unsorted.known import KnownClasses, spanned
+from hoarfrost.unsorted.expectations import Decide
+from hoarfrost.unsorted.known import KnownClasses, spanned, with_clusters
 
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
@@ -34,6 +35,8 @@ TEMPERATURES = (0.05, 1e4)
 """from the lowest to the highest that is looked at"""
 DRAWS, STARTS = 32, 8
 """times that a third of the classes is held back as new; starts of k-means each time"""
+UNLIKE = 2.0
+"""times the median squared distance of held-out images of known classes: what lies farther off is unlike everything"""
 LOOKED_AT = np.geomspace(0.05, 100, 120)
 """temperatures, where classes are held back"""
 
@@ -107,11 +110,11 @@ def fitted_temperature(scores: NDArray[np.float32], true: Ids) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-4}).x))
 
 
-def held_back_temperatures(
+def held_back_calibration(
     measured: Floats, labels: Ids, kind: ReadoutKind, seed: int, tell: Callable[[], None]
-) -> tuple[float, float] | None:
-    """Of images that look like an old class and of those that look like a new one, from features as a readout of this
-    ``kind`` looks at them ``(N, D)``, and class ids.
+) -> Calibration | None:
+    """The temperatures of images that look like an old class and of those that look like a new one, and how far off an
+    image is unlike everything, from features as a readout of this ``kind`` looks at them ``(N, D)``, and class ids.
 
     A third of the classes is held back and discovered. Of each class some images are held out; the temperature is the
     one with which their mean probability is the share that is right. None where classes are too few, or where they do
@@ -126,35 +129,50 @@ def held_back_temperatures(
     draws = [_held_back(labels, old, random) for _ in range(DRAWS)]
     points, made_of = spanned(measured), partial(KnownClasses.of, features=measured.shape[1], diagonal=False)
 
-    def scored(draw: HeldBack) -> tuple[Floats, NDArray[np.bool_]] | None:
-        """Scores of what was held out, and what is right."""
+    def scored(draw: HeldBack) -> tuple[Floats, NDArray[np.bool_], Floats] | None:
+        """Scores of what was held out, what is right, and how far the images of old classes are from the nearest."""
         ids, folder = draw.ids, draw.folder
         known = made_of(points[draw.fitted], ids[draw.fitted])
-        seen = in_few_directions(known.whitened(points[folder])[0], points.shape[1], new)
-        near = -squared_distances(seen, k_means(seen, new, draw.seed, starts=STARTS))
-        clusters, typical = near.argmax(axis=1), typical_of(near)
-        found = made_of(points[folder[typical]], clusters[typical])
-        if len(found.means) < new:  # two centres on one image
+        found = with_clusters(known, len(draw.fitted), points[folder], new, draw.seed, starts=STARTS)
+        if found is None:
             return None
-        share = typical.sum() / (len(draw.fitted) + typical.sum())
-        both = replace(known.joined(found, share), ridge=kind.ridge)
-        white, means = both.whitened(points[draw.tested])
-        scores = -squared_distances(np.asarray(white), means) / 2  # but for what all classes have in common
+        both, clusters = found
+        scores = replace(both, ridge=kind.ridge).scores(points[draw.tested])
         target = np.concatenate([np.arange(old), old + match_clusters(clusters, ids[folder] - old, new)])
-        return scores, scores.argmax(axis=1) == target[ids[draw.tested]]
+        true = ids[draw.tested]
+        return scores, scores.argmax(axis=1) == target[true], -2 * scores[true < old].max(axis=1)
 
     cases = [case for case in from_each(scored, draws, size=points.size, tell=tell) if case is not None]
     if not cases:
         return None
-    looks_new = [scores.argmax(axis=1) >= old for scores, _ in cases]
+    looks_new = [scores.argmax(axis=1) >= old for scores, _, _ in cases]
     temperatures = [
         _fitting(
-            [scores[is_new == which] for (scores, _), is_new in zip(cases, looks_new, strict=True)],
-            [right[is_new == which] for (_, right), is_new in zip(cases, looks_new, strict=True)],
+            [scores[is_new == which] for (scores, _, _), is_new in zip(cases, looks_new, strict=True)],
+            [right[is_new == which] for (_, right, _), is_new in zip(cases, looks_new, strict=True)],
         )
         for which in (False, True)
     ]
-    return temperatures[0], temperatures[1]
+    usual = float(np.median(np.concatenate([far for _, _, far in cases])))
+    return Calibration(temperatures[0], temperatures[1], unlike=UNLIKE * usual if usual > 0 else None)
+
+
+def old_or_new(calibration: Calibration, ridge: float) -> Decide:
+    """What a readout with this calibration, and with this ridge, takes points for."""
+    of_old, of_new = calibration.temperature, calibration.novel_temperature or calibration.temperature
+
+    def decide(classes: KnownClasses, points: Floats, old: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        scores = replace(classes, ridge=ridge).scores(points)
+        is_new = scores.argmax(axis=1) >= old
+        return is_new, _highest(scores / np.where(is_new, of_new, of_old)[:, None]) >= UNSURE_BELOW
+
+    return decide
+
+
+def _highest(scores: Floats) -> Floats:
+    """``(N,)``: the highest probability of each row."""
+    found: Floats = 1 / np.exp(scores - scores.max(axis=1, keepdims=True)).sum(axis=1)
+    return found
 
 
 @dataclass(frozen=True)
@@ -183,9 +201,9 @@ def _held_back(labels: Ids, old: int, random: np.random.Generator) -> HeldBack:
 def _fitting(scores: list[Floats], right: list[NDArray[np.bool_]]) -> float:
     """The temperature with which the mean of the highest probabilities is the share of the images that are right."""
     share = float(np.concatenate(right).mean()) if sum(map(len, right)) else 1.0
-    apart = [part.astype(np.float64) - part.max(axis=1, keepdims=True) for part in scores if len(part)]
+    some = [part for part in scores if len(part)]
     sure = [
-        np.concatenate([1 / np.exp(part / temperature).sum(axis=1) for part in apart] or [np.ones(1)]).mean()
+        np.concatenate([_highest(part / temperature) for part in some] or [np.ones(1)]).mean()
         for temperature in LOOKED_AT
     ]
     return float(LOOKED_AT[np.abs(np.array(sure) - share).argmin()])

@@ -18,10 +18,10 @@ from hoarfrost.errors import InputError
 from hoarfrost.models.gaussians import mean_covariance
 from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network
-from hoarfrost.models.readout import Calibration
+from hoarfrost.models.readout import Calibration, Gaussians
 from hoarfrost.models.statistics import ClassStatistics, transformed
 from hoarfrost.seeding import derive
-from hoarfrost.training.calibration import DRAWS, calibrated, held_back_temperatures
+from hoarfrost.training.calibration import DRAWS, calibrated, held_back_calibration, old_or_new
 from hoarfrost.training.inference import Inference
 from hoarfrost.training.observers import Observer
 from hoarfrost.unsorted.expectations import EXPECTING, expectations
@@ -48,23 +48,23 @@ def learn_calibration(
     levels = first(lambda: learned_levels(points, own, seed))
     counts = np.bincount(labels)
     levels = replace(levels, images_a_class=float(np.median(counts[counts > 0])))
+    readout, still, observer = network.design.readout, inference.config.still, inference.observer
+    made, decide = Calibration(), None
+    if readout.by_likelihood and still and isinstance(images, FeatureSet):
+        looked_at = np.asarray(sorting_points(images.take(counted).images, network))
+        tell = _told(observer, DRAWS)
+        found = first(lambda: held_back_calibration(looked_at, own, readout, seed, tell))
+        if found is not None and isinstance(readout, Gaussians):
+            made, decide = found, old_or_new(found, readout.ridge)
+    if readout.by_likelihood and decide is None:
+        made = Calibration(calibrated(inference, network, images, labels, statistics))
     fewer = as_many_of_each(own, MOST_SORTED, seed, MOST_CLASSES)
     measured = np.asarray(sorting_points(inference.features(chosen.take(fewer), network), network))
-    diagonal, config = statistics.for_readout.root is None, inference.config
-    how = {"diagonal": diagonal, "learned": not config.still, "shaped": not config.fixed}
-    tell = _told(inference.observer, EXPECTING)
-    expected = first(lambda: expectations(measured, own[fewer], seed, **how, tell=tell))
-    made = Calibration(levels=levels, expected=expected)
-    if not network.design.readout.by_likelihood:
-        return made
-    found = None
-    if inference.config.still and isinstance(images, FeatureSet):
-        looked_at = np.asarray(sorting_points(images.take(counted).images, network))
-        tell = _told(inference.observer, DRAWS)
-        found = first(lambda: held_back_temperatures(looked_at, own, network.design.readout, seed, tell))
-    if found is None:
-        return replace(made, temperature=calibrated(inference, network, images, labels, statistics))
-    return replace(made, temperature=found[0], novel_temperature=found[1])
+    diagonal = statistics.for_readout.root is None
+    how = {"diagonal": diagonal, "learned": not still, "shaped": not inference.config.fixed}
+    tell_more = _told(observer, EXPECTING)
+    expected = first(lambda: expectations(measured, own[fewer], seed, **how, decide=decide, tell=tell_more))
+    return replace(made, levels=levels, expected=expected)
 
 
 def _told(observer: Observer, count: int) -> Callable[[], None]:
@@ -151,14 +151,17 @@ class Look:
     known: Ids
     """(N,): the class id of what is of a known class, -1 for the others"""
     unsure: NDArray[np.bool_]
-    """(N,)"""
+    """(N,): not learned from"""
+    strange: NDArray[np.bool_]
+    """(N,): those of them that are a few like each other, and like no class"""
     count: Count | None
     """how the number was estimated, if it was"""
 
 
 def look_at(inference: Inference, before: Model, images: Samples, novel: int | None, *, only_new: bool) -> Look:
     """Estimates the number of new classes, where it is None, and sorts out known ones, unless all are new."""
-    nothing = Look(novel or 0, np.full(len(images), -1), np.zeros(len(images), dtype=bool), None)
+    none = np.zeros(len(images), dtype=bool)
+    nothing = Look(novel or 0, np.full(len(images), -1), none, none, None)
     if only_new and novel is not None:
         return nothing
     calibration, first = before.calibration, inference.runtime.processes.first
@@ -186,4 +189,5 @@ def look_at(inference: Inference, before: Model, images: Samples, novel: int | N
         estimated = first(lambda: count_new_classes(known, points, counted, expected, calibration.levels, seed))
     number = estimated.number if estimated is not None else novel or 0
     found = first(lambda: tell_apart(known, points, number, seed))
-    return Look(number, np.where(found.labels < 0, -1, present[found.labels]), found.unsure(expected), estimated)
+    labels = np.where(found.labels < 0, -1, present[found.labels])
+    return Look(number, labels, found.unsure(expected), found.strange, estimated)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hoarfrost.data.paths import UNSURE
+from hoarfrost.data.unsure import UNSURE
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from hoarfrost.config import Config, Schedule
 from hoarfrost.data.augment import Augment
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Samples
+from hoarfrost.data.unsure import UNSURE_BELOW
 from hoarfrost.errors import InputError
 from hoarfrost.losses.terms import Term
 from hoarfrost.models.classes import ClassTable
@@ -148,7 +149,10 @@ class Stage:
         look = look or look_at(self._inference, before, samples, novel, only_new=only_new)
         if not look.novel:
             described = self._described(batch_size=None, steps=0, compiled=False)
-            return self._found(before, described, np.where(look.unsure, -1, look.known), look)
+            assigned = np.where(look.unsure, -1, look.known)
+            if teacher.design.readout.by_likelihood:
+                assigned = self._predicted(before, samples, look)
+            return self._found(before, described, assigned, look)
         novel = look.novel
         step = teacher.steps + 1
         with seeded(self.config.seed, "grow", step):
@@ -156,11 +160,13 @@ class Stage:
         unmoved = student if method.decides == "trained" else copy.deepcopy(student)
         labelled_samples = None if labelled is None else self._unlabelled(teacher, labelled)
         assigned, unknown = look.known.copy(), np.flatnonzero(look.known < 0)
+        whole = samples
         if not only_new:
             samples = self._enough(samples.take(unknown), len(images), novel)
         clusters = self._start(student, before, samples) if method.start == "k-means" else None
         trained = self._train_student(student, before, samples, clusters, labelled_samples)
-        if clusters is not None and not method.active and method.design.readout.by_likelihood:
+        by_clusters = clusters is not None and not method.active and method.design.readout.by_likelihood
+        if clusters is not None and by_clusters:
             assigned_new = clusters.labels + teacher.classes
             typical = np.where(clusters.typical, assigned_new, -1)
         else:
@@ -182,7 +188,19 @@ class Stage:
             calibration = calibration.with_more(of_new, images=known_images, more=new_images)
         classes = before.classes.with_discovered(novel)
         model = Model(self.config, network.eval(), statistics, classes, before.decided, calibration)
+        if by_clusters and not only_new:
+            assigned = self._predicted(model, whole, look)
         return self._found(model, trained, assigned, look)
+
+    def _predicted(self, model: Model, images: Samples, look: Look) -> NDArray[np.int64]:
+        """``(N,)``: the class that the model gives to each image of a folder that was looked at, -1 where it is unsure.
+
+        It knows the new classes, and measures in all directions, so that it is right more often than that look.
+        """
+        outputs = self._inference.outputs(images, model.readout)
+        outputs = replace(outputs, scores=model.classes.scores(outputs.scores))
+        unsure = look.strange | (outputs.probabilities.max(axis=1) < UNSURE_BELOW)
+        return np.where(unsure, -1, outputs.predicted)
 
     def _found(self, model: Model, trained: dict[str, Any], assigned: NDArray[np.int64], look: Look) -> Learned:
         """With what was found, in numbers of images."""

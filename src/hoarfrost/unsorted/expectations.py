@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost.unsorted.draws import from_each
-from hoarfrost.unsorted.known import KnownClasses, spanned
+from hoarfrost.unsorted.known import KnownClasses, spanned, with_clusters
 from hoarfrost.unsorted.mixed import UNKNOWN, Expected, first_gain, told_apart, worth_of
 from hoarfrost.unsorted.number import LEAST
 
@@ -30,6 +30,12 @@ USUAL = 0.5
 classes it may be nothing"""
 
 
+STARTS = 8
+"""of k-means, where a discovery is carried out"""
+
+Decide = Callable[[KnownClasses, Floats, int], tuple[NDArray[np.bool_], NDArray[np.bool_]]]
+"""of classes, points ``(n, D)`` and the number of old classes: whether each is taken for new, and whether surely"""
+
 EXPECTING = GAINS + sum(FOLDS) + DRAWS
 """draws in all"""
 
@@ -42,14 +48,16 @@ def expectations(
     diagonal: bool,
     learned: bool,
     shaped: bool = False,
+    decide: Decide | None = None,
     tell: Callable[[], None] = lambda: None,
 ) -> Expected | None:
     """From points ``(n, D)`` of known classes ``(n,)``; None where they are too few.
 
     ``diagonal`` says whether variances alone are known of the classes, ``learned`` whether the network has learned
     these images: then others lie farther off, new or not, and distances say nothing. ``shaped`` says whether labels had
-    a part in the features: then known classes are tighter than new ones, and do not show what a centre is worth.
-    ``tell`` is called after each of the draws.
+    a part in the features: then known classes are tighter than new ones, and do not show what a centre is worth. Where
+    new classes are found by clusters alone, ``decide`` says what a model makes of a folder after it has discovered
+    them; the expected error is then that of the model. ``tell`` is called after each of the draws.
     """
     random, features = np.random.default_rng(seed), points.shape[1]
     counts = np.bincount(labels)
@@ -84,13 +92,23 @@ def expectations(
         seen, fixed = known.reduced(points[draw.folder], draw.classes)
         found = told_apart(seen, fixed, draw.classes, draw.seed)
         worth = 0.0 if shaped else worth_of(seen, fixed, draw.classes, seed)
-        return MadeFolder(found.gap, (found.labels < 0) != draw.new, worth)
+        made = MadeFolder(found.gap, (found.labels < 0) != draw.new, worth)
+        taken = points[draw.folder[found.labels < 0]]
+        if decide is None or len(taken) < draw.classes:
+            return made
+        both = with_clusters(known, len(draw.fit), taken, draw.classes, draw.seed, starts=STARTS)
+        if both is None:
+            return made
+        is_new, sure = decide(both[0], points[draw.folder], len(fixed))
+        return replace(made, of_model=(is_new != draw.new)[sure & ~found.strange])
 
     gains = side_by_side(gain, [_halves(labels, random) for _ in range(GAINS)])
     many, few = (unseen(parts) for parts in FOLDS)
     made = side_by_side(made_folder, [Draw.at_random(labels, random) for _ in range(DRAWS)])
     gap, wrong = np.concatenate([own.gap for own in made]), np.concatenate([own.wrong for own in made])
     margin = float(np.quantile(np.abs(gap), UNSURE)) if wrong.mean() > TOLERATED else 0.0
+    of_model = [own.of_model for own in made if own.of_model is not None]
+    error = np.concatenate(of_model) if of_model else wrong[np.abs(gap) >= margin]
     return Expected(
         gain=max(float(np.mean(gains)), USUAL),
         distance=_with_all(float(many.mean()), float(few.mean())),
@@ -98,7 +116,7 @@ def expectations(
         images=len(labels),
         margin=margin,
         worth=float(np.median([own.worth for own in made])),
-        error=float(wrong[np.abs(gap) >= margin].mean()),
+        error=float(error.mean()) if error.size else None,
     )
 
 
@@ -145,6 +163,8 @@ class MadeFolder:
     """of each image: by how much new is nearer than old, and whether it is taken for one and is the other"""
     worth: float
     """what a free centre must explain here to be a class of its own"""
+    of_model: NDArray[np.bool_] | None = None
+    """of each image that a model is sure of after the discovery, whether it takes it for one and it is the other"""
 
 
 def _halves(labels: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost.data.rows import Rows, chunks, mapped
-from hoarfrost.unsorted.clusters import Directions, squared_distances
+from hoarfrost.unsorted.clusters import Directions, in_few_directions, k_means, squared_distances, typical_of
 
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
@@ -70,6 +70,12 @@ class KnownClasses:
         directions = Directions.of(white, means, count=max(len(means), free, 2))
         return directions.along(white), directions.along(means)
 
+    def scores(self, points: Floats) -> Floats:
+        """``(n, K)``: log-likelihoods of points in the Gaussians of the classes, but for what these have in common."""
+        white, means = self.whitened(points)
+        found: Floats = -squared_distances(np.asarray(white), means) / 2
+        return found
+
     def nearest(self, points: Rows) -> Floats:
         """``(n,)`` squared distances from the nearest mean, in the directions in which the means differ."""
         white, means = self.whitened(points)
@@ -79,6 +85,23 @@ class KnownClasses:
         centres = (means - middle) @ apart
         parts = [squared_distances((rows - middle) @ apart, centres).min(axis=1) for rows in chunks(white)]
         return np.concatenate(parts)
+
+
+def with_clusters(
+    known: KnownClasses, images: int, points: Floats, new: int, seed: int, *, starts: int
+) -> tuple[KnownClasses, Ids] | None:
+    """With ``new`` classes behind the known ones, as a discovery by clusters alone makes them of points ``(n, D)``.
+
+    The known classes were made of so many ``images``. Also the cluster of each point, ``(n,)``. None where two centres
+    came to lie on one point.
+    """
+    seen = in_few_directions(known.whitened(points)[0], points.shape[1], new)
+    near = -squared_distances(seen, k_means(seen, new, seed, starts=starts))
+    clusters, typical = near.argmax(axis=1), typical_of(near)
+    found = KnownClasses.of(points[typical], clusters[typical], known.features, diagonal=known.covariance.ndim == 1)
+    if len(found.means) < new:
+        return None
+    return known.joined(found, typical.sum() / (images + typical.sum())), clusters
 
 
 def spanned(points: Floats) -> Floats:

@@ -148,7 +148,7 @@ def count_new_classes(
         taken = labels >= 0
         return len(np.unique(labels[taken])), count_classes(counted[taken], levels, seed) if taken.any() else NOTHING
 
-    number, best = _most_classes(found)
+    number, best = most_classes(found)
     if number and expected.worth:
         some = np.unique(np.linspace(1, number, min(number, MOST_TRIED)).round().astype(int)).tolist()
         left = np.array([unexplained(with_centres(free)) for free in some])
@@ -163,7 +163,7 @@ def count_new_classes(
     return replace(best, number=number, least=min(best.least, number), most=max(best.most, number))
 
 
-def _most_classes(found: Callable[[int], tuple[int, Count]]) -> tuple[int, Count]:
+def most_classes(found: Callable[[int], tuple[int, Count]]) -> tuple[int, Count]:
     """The most classes for which Ward counts as many or more, with that count; (0, NOTHING) where there are none.
 
     The number of free centres, of which not all are classes, is doubled as long as that is so, and then halved in
@@ -179,7 +179,7 @@ def _most_classes(found: Callable[[int], tuple[int, Count]]) -> tuple[int, Count
         number, best = classes, count
         return True
 
-    while too_many <= 2 * number + 1 + STRANGE:
+    while too_many <= 4 * number + 1 + STRANGE:
         if not is_enough(too_many) and number:
             break
         enough, too_many = too_many, 2 * too_many
