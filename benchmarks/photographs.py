@@ -102,15 +102,21 @@ def learned(args: argparse.Namespace, scenario: Scenario, method: str, seed: int
 
 
 def scored(learner: Learner, scenario: Scenario) -> Row:
-    """Scores on the test images, AUROC of old against new in the folder, and the calibration error."""
+    """Scores on the test images, AUROC of old against new in the folder, the calibration error, and how much of the
+    folder is unsure, and of the rest right."""
     step, truth, known = scenario.steps[1], scenario.truths[1], learner.labelled_classes
     true, tested, seen = truth.test.labels, learner.outputs(truth.test), learner.outputs(step.images)
     assert true is not None
     made = score_open_step(tested, seen, truth, step, Assignment(known, ()))
     matched = np.array(made["assignment"])
     targets = np.concatenate([np.arange(known), np.where(matched < 0, -1, known + matched)])
+    assigned = learner.assigned
+    assert assigned is not None
+    sure = assigned >= 0
     return {
         **made["joint"],
+        "unsure": 100 * float((~sure).mean()),
+        "sure_right": 100 * float((assigned == targets[truth.train_labels])[sure].mean()),
         "found": made["found"],
         "auroc": made["auroc_new"],
         "calibration_error": metrics.calibration_error(
@@ -131,6 +137,13 @@ def rows_of(args: argparse.Namespace, images: str, seed: int) -> dict[str, Calla
         learner.discover(scenario.steps[1].images.take(np.flatnonzero(old)), "auto", only_new=False)
         assert learner.assigned is not None
         return {"found": sum(learner.novel_per_step), "called_new": 100 * float((learner.assigned >= KNOWN).mean())}
+
+    def something_else() -> Row:
+        scenario, (other,) = scenario_of(args, images, seed, SHARE), set(SETS) - {images}
+        learner, others = learned(args, scenario, "hoarfrost", seed), scenario_of(args, other, seed, SHARE)
+        return {
+            "given_a_class": 100 * float((learner.predictions(others.truths[1].test, threshold=0.5).ids >= 0).mean())
+        }
 
     def gcd() -> Row:
         scenario = scenario_of(args, images, seed, SHARE)
@@ -169,6 +182,7 @@ def rows_of(args: argparse.Namespace, images: str, seed: int) -> dict[str, Calla
         "GCD": gcd,
         "FRoST": lambda: discovered("frost", NEW, only_new=True),
         "nothing new": nothing_new,
+        "something else": something_else,
         "only new": lambda: discovered("hoarfrost", "auto", only_new=True, mixed=0),
         "only new, number given": lambda: discovered("hoarfrost", NEW, only_new=True, mixed=0),
         "only new, k-means": lambda: discovered("kmeans", NEW, only_new=True, mixed=0),
@@ -245,6 +259,9 @@ COUNTS = (
     ("the same by GCD's way", "GCD", "found", "d"),
     ("new classes made of a folder with nothing new", "nothing new", "found", "d"),
     ("percent of its images that are called new", "nothing new", "called_new", ".1f"),
+    ("percent of the mixed folder that is unsure", "hoarfrost", "unsure", ".1f"),
+    ("percent of its other images that are right", "hoarfrost", "sure_right", ".1f"),
+    ("percent of the other set's photographs that are given a class at 0.5", "something else", "given_a_class", ".1f"),
     ("AUROC of old against new in the mixed folder", "hoarfrost", "auroc", ".1f"),
     ("calibration error, nothing old, number given", "only new, number given", "calibration_error", ".3f"),
     ("calibration error, mixed, number estimated", "hoarfrost", "calibration_error", ".3f"),
