@@ -37,7 +37,7 @@ def network() -> Network:
 
 
 def entry(epoch: int) -> Entry:
-    return {"stage": 1, "epoch": epoch, "loss": 0.5, "terms": {"pairwise": 0.25}}
+    return {"stage": 1, "epoch": epoch, "loss": 0.5, "terms": {"pairwise": 0.25, "consistency": 0.25}}
 
 
 @pytest.mark.parametrize("done", [0, 3])
@@ -51,10 +51,24 @@ def test_the_first_epoch_does_not_count_for_the_time_left(done: int, clock: list
         lines.epoch_done(entry(done + epoch), network)
     said = stream.getvalue().splitlines()
     assert said[0] == "discovering, step 1  compiling the training step"
-    assert (
-        said[1] == f"discovering, step 1  epoch {done + 1}/{done + 5}  loss 0.500  pairwise 0.250  at most 124 s left"
-    )
-    assert [line.split("0.250  ")[1] for line in said[2:]] == ["3 s left", "4 s left", "2 s left", "0 s left"]
+    losses = "loss 0.500  pairwise 0.250  consistency 0.250"
+    assert said[1] == f"discovering, step 1  epoch {done + 1}/{done + 5}  {losses}  at most 124 s left"
+    assert [line.split(f"{losses}  ")[1] for line in said[2:]] == ["3 s left", "4 s left", "2 s left", "0 s left"]
+
+
+def test_of_quick_epochs_not_each_has_a_line_and_a_loss_of_one_term_is_said_once(
+    clock: list[float], network: Network
+) -> None:
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.stage_started(0, epochs=30, batches=2, done=0)
+    for epoch in range(30):
+        clock[0] += 0.1
+        lines.epoch_done({"stage": 0, "epoch": epoch, "loss": 0.5, "terms": {"cross-entropy": 0.5}}, network)
+    said = stream.getvalue().splitlines()
+    assert said[0] == "learning old classes  epoch 1/30  loss 0.500  at most 3 s left"
+    assert said[-1] == "learning old classes  epoch 30/30  loss 0.500  0 s left"
+    assert 3 <= len(said) <= 5
 
 
 def test_images_that_are_looked_at_are_told_of_where_it_takes_a_while(clock: list[float]) -> None:

@@ -24,6 +24,8 @@ WIDE = 190
 
 SOON, OFTEN = 2.0, 10.0
 """seconds until something is said of images that are looked at, and from then on between two lines"""
+QUICK = 1.0
+"""seconds: of epochs that take less not each has a line"""
 
 LOOKING, HOLDING_BACK = "looking at images", "trying known classes as new ones"
 """what takes a while beside the training"""
@@ -35,12 +37,12 @@ def stage_name(stage: int) -> str:
 
 
 class Lines(Observer):
-    """One line an epoch, with the time left in the stage."""
+    """One line an epoch, or a second where epochs are quick, with the time left in the stage."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream: TextIO | None = stream
         self.stage = self.epochs = self.first = self.counted = self.seen = 0
-        self.started = self.looked = self.speaks = 0.0
+        self.started = self.looked = self.speaks = self.said = 0.0
 
     def images_seen(self, done: int, count: int) -> None:
         """Prints how many, and the time left, where it takes a while."""
@@ -77,10 +79,11 @@ class Lines(Observer):
         left = f"{(now - self.started) / (done - self.counted) * (self.epochs - done):.0f} s left"
         if done == self.first + 1 < self.epochs:
             self.counted, self.started, left = done, now, f"at most {left}"
-        terms = "  ".join(f"{name} {value:.3f}" for name, value in entry["terms"].items())
-        self._say(
-            f"{stage_name(entry['stage'])}  epoch {done}/{self.epochs}  loss {entry['loss']:.3f}  {terms}  {left}"
-        )
+        elif done < self.epochs and now < self.said + QUICK:
+            return
+        self.said, parts = now, {"loss": entry["loss"], **(entry["terms"] if len(entry["terms"]) > 1 else {})}
+        losses = "  ".join(f"{name} {value:.3f}" for name, value in parts.items())
+        self._say(f"{stage_name(entry['stage'])}  epoch {done}/{self.epochs}  {losses}  {left}")
 
     def _say(self, line: str) -> None:
         try:
