@@ -139,9 +139,9 @@ def summary_of(model: Model, groups: Sequence[Group], *, mixed: bool) -> tuple[d
         f"  {printable(name)}  {count} image{'' if count == 1 else 's'}{holds.get(name, '')}"
         for name, count in content["new"].items()
     ]
-    if empty := [name for name, count in content["new"].items() if not count]:
-        which = f"{few(empty)} {'has' if len(empty) == 1 else 'have'} no image that is surely of it"
-        lines.append(f"{which}: hoarfrost reject MODEL CLASS, or discover again with a smaller --novel")
+    if empty := [printable(name) for name, count in content["new"].items() if not count]:
+        remedy = "hoarfrost reject MODEL CLASS, or discover again with a smaller --novel"
+        lines.append(f"no image is surely of {few(empty)}: {remedy}")
     if found.count is not None and names:
         lines.append(f"number of new classes, estimated: {found.count.in_words()}")
     if error is not None and names:

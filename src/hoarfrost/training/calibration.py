@@ -33,8 +33,8 @@ MOST = 50_000
 """images that are looked at, evenly taken"""
 TEMPERATURES = (0.05, 1e4)
 """from the lowest to the highest that is looked at"""
-DRAWS, STARTS = 32, 8
-"""times that a third of the classes is held back as new; starts of k-means each time"""
+DRAWS = 32
+"""times that a third of the classes is held back as new"""
 UNLIKE = 2.0
 """times the median squared distance of held-out images of known classes: what lies farther off is unlike everything"""
 LOOKED_AT = np.geomspace(0.05, 100, 120)
@@ -133,7 +133,7 @@ def held_back_calibration(
         """Scores of what was held out, what is right, and how far the images of old classes are from the nearest."""
         ids, folder = draw.ids, draw.folder
         known = made_of(points[draw.fitted], ids[draw.fitted])
-        found = with_clusters(known, len(draw.fitted), points[folder], new, draw.seed, starts=STARTS)
+        found = with_clusters(known, len(draw.fitted), points[folder], new, draw.seed)
         if found is None:
             return None
         both, clusters = found

@@ -30,9 +30,6 @@ USUAL = 0.5
 classes it may be nothing"""
 
 
-STARTS = 8
-"""of k-means, where a discovery is carried out"""
-
 Decide = Callable[[KnownClasses, Floats, int], tuple[NDArray[np.bool_], NDArray[np.bool_]]]
 """of classes, points ``(n, D)`` and the number of old classes: whether each is taken for new, and whether surely"""
 
@@ -96,7 +93,7 @@ def expectations(
         taken = points[draw.folder[found.labels < 0]]
         if decide is None or len(taken) < draw.classes:
             return made
-        both = with_clusters(known, len(draw.fit), taken, draw.classes, draw.seed, starts=STARTS)
+        both = with_clusters(known, len(draw.fit), taken, draw.classes, draw.seed)
         if both is None:
             return made
         is_new, sure = decide(both[0], points[draw.folder], len(fixed))

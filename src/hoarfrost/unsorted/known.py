@@ -17,6 +17,9 @@ Ids = NDArray[np.int64]
 RIDGE = 7 / 3
 """added to the variances that features are whitened by, as a part of their mean: ridge to mean variance as 7 to 3"""
 
+STARTS = 8
+"""of k-means, where a discovery is tried with known classes"""
+
 
 @dataclass(frozen=True)
 class KnownClasses:
@@ -88,7 +91,7 @@ class KnownClasses:
 
 
 def with_clusters(
-    known: KnownClasses, images: int, points: Floats, new: int, seed: int, *, starts: int
+    known: KnownClasses, images: int, points: Floats, new: int, seed: int
 ) -> tuple[KnownClasses, Ids] | None:
     """With ``new`` classes behind the known ones, as a discovery by clusters alone makes them of points ``(n, D)``.
 
@@ -96,7 +99,7 @@ def with_clusters(
     came to lie on one point.
     """
     seen = in_few_directions(known.whitened(points)[0], points.shape[1], new)
-    near = -squared_distances(seen, k_means(seen, new, seed, starts=starts))
+    near = -squared_distances(seen, k_means(seen, new, seed, starts=STARTS))
     clusters, typical = near.argmax(axis=1), typical_of(near)
     found = KnownClasses.of(points[typical], clusters[typical], known.features, diagonal=known.covariance.ndim == 1)
     if len(found.means) < new:
