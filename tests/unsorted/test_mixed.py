@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from hoarfrost.unsorted.mixed import (
 from hoarfrost.unsorted.number import LEAST, Count, Levels, learned_levels
 
 Floats = NDArray[np.float64]
+Points = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
 FEATURES = 24
 
@@ -225,11 +227,11 @@ def test_the_expected_error_is_that_of_the_model_that_would_be_made() -> None:
     points, labels = images(range(9), 10, seed=1)
     seen: list[tuple[int, int]] = []
 
-    def all_old(classes: KnownClasses, folder: Floats, old: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def all_old(classes: KnownClasses, folder: Points, old: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         seen.append((len(classes.means), old))
         return np.zeros(len(folder), dtype=bool), np.ones(len(folder), dtype=bool)
 
-    def nothing_sure(classes: KnownClasses, folder: Floats, old: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def nothing_sure(classes: KnownClasses, folder: Points, old: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         return np.zeros(len(folder), dtype=bool), np.zeros(len(folder), dtype=bool)
 
     by_model = expectations(points, labels, seed=0, diagonal=False, learned=False, decide=all_old)
