@@ -221,7 +221,7 @@ def score_folder(learner: Learner, folder: Path, match: Path | None, keep: Image
             for name, some in (("all", np.full(len(true), True)), ("new", is_new))
         },
         "auroc_new": rounded(metrics.auroc(unlike_old, is_new)),
-        "calibration": _calibration(outputs.probabilities.max(axis=1), predicted == truth.targets[true]),
+        "calibration": _calibration(outputs.sureness.max(axis=1), predicted == truth.targets[true]),
         "new_classes": {"found": len(found), "true": len(truth.new), "error": len(found) - len(truth.new)},
         "classes": truth.by_class(predicted, true, learner.class_names),
         "clusters": truth.by_cluster(predicted, true, learner.class_names, found),

@@ -82,6 +82,7 @@ REFUSED: list[tuple[Words, Words]] = [
     (("name", "model2", "nwe-1=rose"), ("'nwe-1'", "did you mean 'new-1'?")),
     (("name", "model2", "new-1=rose", "new-9=tulip"), ("'new-9'", "choose from 0, 1, 2, new-1, new-2")),
     (("name", "model2", "new-1=rose", "new-2=rose"), ("two classes", "'rose'")),
+    (("name", "model2", "new-1=rose", "new-1=tulip"), ("'new-1'", "two names")),
     (("name", "model2", "new-1=unsure"), ("'unsure'", "no class")),
     (("name", "model2", "new-1=red", "rose"), ("'rose'", "quotes")),
     (("name", "model2", "new-1"), ("'new-1'", "CLASS=NAME")),

@@ -224,5 +224,7 @@ def test_the_nearest_class_is_found_from_likelihoods(covariance: str) -> None:
     features, labels = drawn()
     statistics = ClassStatistics.of(features, labels, CLASSES, KEPT[covariance])
     gaussians = ClassGaussians(statistics, shrink=0.5, ridge=0.1, diagonal=False, device=CPU)
-    found = gaussians.nearest(gaussians.log_likelihoods(features))
-    torch.testing.assert_close(found[:, 0], gaussians.distances(features).amin(dim=1), rtol=1e-3, atol=1e-3)
+    for among in (torch.ones(CLASSES, dtype=torch.bool), torch.tensor([False, True, True, True])):
+        found = gaussians.nearest(gaussians.log_likelihoods(features), among)
+        expected = gaussians.distances(features)[:, among].amin(dim=1)
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)

@@ -166,20 +166,25 @@ def test_gaussians_decide_whatever_the_joint_head_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_what_is_unlike_everything_is_of_no_class(name: str) -> None:
+def test_what_is_far_from_all_classes_is_like_none(name: str) -> None:
     network, statistics, features = grown(KINDS[name])
-    far = features[:8] + 4 * torch.rand(8, features.shape[1])
-    plain = KINDS[name].read(network, Known(statistics, Calibration(30.0, 40.0)))
-    limit = 2 * plain.unlikeness(features).median().item()
-    readout = KINDS[name].read(network, Known(statistics, Calibration(30.0, 40.0, unlike=limit)))
-    for some in (features, far):
-        flatter = (plain.unlikeness(some) / limit).clamp(min=1) ** 4
-        expected = (plain.tempered(plain.scores(some)) / flatter[:, None]).softmax(dim=1)
-        torch.testing.assert_close(readout.probabilities(some), expected, rtol=1e-3, atol=1e-4)
-        assert torch.equal(readout.scores(some), plain.scores(some)), "the class stays the same"
-    near = plain.unlikeness(features) < limit
-    assert torch.equal(readout.probabilities(features[near]), plain.probabilities(features[near]))
-    assert (readout.probabilities(far).amax(dim=1) < plain.probabilities(far).amax(dim=1) - 0.01).any()
+    features = torch.cat([features, features[:8] + 4 * torch.rand(8, features.shape[1])])
+    present = torch.ones(5, dtype=torch.bool)
+    plain = KINDS[name].read(network, Known(statistics))
+    assert plain.likeness(plain.scores(features), present) is None, "nobody knows"
+    distance = plain.unlikeness(features)
+    limit = distance.median().item()
+    readout = KINDS[name].read(network, Known(statistics, Calibration(unlike=limit)))
+    found = readout.likeness(readout.scores(features), present)
+    assert found is not None
+    for own, far in zip(found.tolist(), distance.tolist(), strict=True):
+        assert own == pytest.approx(1 if far < limit else (limit / far) ** 4, rel=1e-2)
+    assert (found == 1).any()
+    assert (found < 0.9).any()
+    without = readout.likeness(readout.scores(features), present & (torch.arange(5) != 2))
+    assert without is not None
+    assert (without <= found + 1e-6).all(), "a class that was rejected is not near"
+    assert (without < found - 1e-6).any()
 
 
 class Watched(Observer):

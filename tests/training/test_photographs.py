@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -390,15 +391,33 @@ class TestOnce:
             Image.fromarray(np.stack([rings] * 3, axis=2).astype(np.uint8)).save(tmp_path / "unlike" / f"{number}.png")
         far, near = learner.unlikeness(tmp_path / "unlike"), learner.unlikeness(like)
         assert near.max() < limit < far.min()
-        assert learner.predict_proba(like).max(axis=1).min() > 0.5
-        assert learner.predict_proba(tmp_path / "unlike").max(axis=1).max() < 0.5
-        assert set(learner.predictions(tmp_path / "unlike", threshold=0.5).names) == {"unsure"}
+        assert learner.predictions(like).confidence.min() > 0.5
+        np.testing.assert_array_equal(learner.predictions(like).probabilities, learner.predict_proba(like))
+        of_far = learner.predictions(tmp_path / "unlike", threshold=0.5)
+        assert set(of_far.names) == {"unsure"}
+        expected = learner.predict_proba(tmp_path / "unlike") * (limit / far[:, None]) ** 4
+        np.testing.assert_allclose(of_far.probabilities, expected, rtol=1e-3, atol=1e-9)
         learner.save(tmp_path / "model")
         again = Learner.load(tmp_path / "model", device="cpu")
         assert again.model.calibration.unlike == limit
+        shutil.copy(tmp_path / "unlike" / "0.png", like / "class-0")
+        again.discover(like, "auto", only_new=False)
+        assert again.novel_per_step == ()
+        assert again.assigned is not None
+        assert (again.assigned < 0).tolist() == [path.endswith(".png") for path in again.prepare(like).paths or ()]
+        again.merge("class-1", "class-0").merge("class-2", "class-0").merge("class-3", "class-0")
+        assert set(again.predictions(tmp_path / "unlike", threshold=0.5).names) == {"unsure"}, "nor of a merged class"
+        learner.discover(tmp_path / "unlike", 1, only_new=False)
+        assert learner.assigned is not None
+        assert ((learner.assigned < 0) | (learner.assigned == 6)).all(), "of no known class"
+        assert "new-1" in learner.predictions(tmp_path / "unlike", threshold=0.5).names
+        learner.reject("new-1")
+        assert set(learner.predictions(tmp_path / "unlike", threshold=0.5).names) == {"unsure"}
         learner.discover(tmp_path / "unlike", "auto", only_new=False)
         assert learner.assigned is not None
-        assert (learner.assigned >= 0).sum() == 0 or learner.novel_per_step, "no known class, be they new or not"
+        assert ((learner.assigned < 0) | (learner.assigned > 6)).all(), (
+            "of no known class, and of none that was rejected"
+        )
 
     def test_features_go_with_the_images_and_with_the_backbone(self, tmp_path: Path) -> None:
         folder = photographs(tmp_path / "photos", 1, 2)

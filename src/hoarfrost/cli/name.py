@@ -43,6 +43,7 @@ def main(args: argparse.Namespace) -> int:
             pairs = [(text[:place], text[place + 1 :]) for place in range(1, len(text)) if text[place] == "="]
             before, after = next((pair for pair in pairs if pair[0] in here), pairs[0])
             table.find(before)  # refused with the names that are there, and not with those of this command
+            require(before not in dict(chosen), f"'{before}' is given two names: choose one")
             taken = after in dict(chosen).values()
             require(not taken, f"two classes cannot both be called '{after}': choose another name")
             chosen.append((before, after))

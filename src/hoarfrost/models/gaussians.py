@@ -107,9 +107,12 @@ class ClassGaussians:
         """``(B, c)`` of features ``(B, D)``; -inf for a class without images."""
         return -0.5 * (self.distances(features, classes) + self._constant(classes))
 
-    def nearest(self, log_likelihoods: Tensor) -> Tensor:
-        """``(B, 1)``: the smallest squared Mahalanobis distance of features with these log-likelihoods ``(B, C)``."""
-        return (-2 * log_likelihoods - self._constant()).amin(dim=1, keepdim=True)
+    def nearest(self, log_likelihoods: Tensor, among: Tensor) -> Tensor:
+        """``(B,)``: the smallest squared Mahalanobis distance of features with these log-likelihoods ``(B, C)``.
+
+        ``among`` (C,) says which classes count.
+        """
+        return (-2 * log_likelihoods - self._constant()).masked_fill(~among, math.inf).amin(dim=1)
 
     def _constant(self, classes: slice = slice(None)) -> Tensor:
         """``(c,)`` or ``(1,)``: what -2 log-likelihood has more than the squared distance."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from hoarfrost.models.network import Network
 
 
-FLATTER = 4
-"""the power of how much farther than `Calibration.unlike` an image lies, by which its temperature is the higher"""
+FALLS = 4
+"""the power of the distance by which likeness falls, beyond `Calibration.unlike`"""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Calibration:
     novel_temperature: float | None = None
     """the same for images that look like a discovered class; None where it is no other"""
     unlike: float | None = None
-    """the squared distance from the nearest class beyond which an image is unlike everything known, so that no class is
-    probable; None where nobody knows, as in models of earlier versions"""
+    """the squared distance from the nearest class beyond which an image is unlike everything known; None where nobody
+    knows, as in models of earlier versions"""
     levels: Levels = field(default_factory=Levels)
     """where splitting into classes ends"""
     expected: Expected | None = None
@@ -79,6 +79,13 @@ class Readout:
             return scores / old
         is_new = scores.argmax(dim=1, keepdim=True) >= self.network.labelled_classes
         return scores / torch.where(is_new, new, old)
+
+    def likeness(self, scores: Tensor, present: Tensor) -> Tensor | None:
+        """``(B,)``: 1, or less the less an image with these scores is like any class that is ``present`` (C,) bool.
+
+        Probabilities are those of an image that is of some class, and say nothing of this. None where nobody knows.
+        """
+        return None
 
     def novel_scores(self, features: Tensor, step: int) -> Tensor:
         """``(B, n)``: of the classes of one discovery, counted from 0, by what decides among them alone."""
@@ -159,12 +166,12 @@ class GaussianReadout(Readout):
         """Log-likelihoods."""
         return self.gaussians.log_likelihoods(self._looked_at(features))
 
-    def tempered(self, scores: Tensor) -> Tensor:
-        """As by any readout, and the flatter the farther an image lies from all classes."""
-        tempered, limit = super().tempered(scores), self.calibration.unlike
+    def likeness(self, scores: Tensor, present: Tensor) -> Tensor | None:
+        """Less than 1 beyond a squared distance from the nearest class."""
+        limit = self.calibration.unlike
         if limit is None:
-            return tempered
-        return tempered / (self.gaussians.nearest(scores) / limit).clamp(min=1) ** FLATTER
+            return None
+        return (limit / self.gaussians.nearest(scores, present)).clamp(max=1) ** FALLS
 
     def novel_scores(self, features: Tensor, step: int) -> Tensor:
         """By the step's novel head, or by its Gaussians where that is another network's."""

@@ -174,7 +174,7 @@ def discovery_data(
 
     ``features`` are of the images that are ``on_map``.
     """
-    first, probabilities = len(names) - len(found.new), outputs.probabilities
+    first, probabilities = len(names) - len(found.new), outputs.sureness
     new, old = list(range(first, len(names))), np.unique(assigned[(assigned >= 0) & (assigned < first)])
     sizes = np.bincount(assigned[assigned >= 0], minlength=len(names))
     by_size = old[np.argsort(-sizes[old], kind="stable")].tolist()

@@ -19,7 +19,7 @@ from hoarfrost.data.sources import Samples
 from hoarfrost.data.unsure import UNSURE_BELOW
 from hoarfrost.metrics import match_clusters
 from hoarfrost.models.network import Network
-from hoarfrost.models.readout import Calibration, Gaussians, Known, ReadoutKind
+from hoarfrost.models.readout import Gaussians, Known, ReadoutKind
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.inference import Inference
 from hoarfrost.unsorted.draws import from_each
@@ -35,8 +35,9 @@ TEMPERATURES = (0.05, 1e4)
 """from the lowest to the highest that is looked at"""
 DRAWS = 32
 """times that a third of the classes is held back as new"""
-UNLIKE = 2.0
-"""times the median squared distance of held-out images of known classes: what lies farther off is unlike everything"""
+UNLIKE, PARTS = 2.0, 6
+"""times the median squared distance of held-out images of known classes: what lies farther off is unlike everything;
+and in how many parts they are held out"""
 LOOKED_AT = np.geomspace(0.05, 100, 120)
 """temperatures, where classes are held back"""
 
@@ -110,11 +111,11 @@ def fitted_temperature(scores: NDArray[np.float32], true: Ids) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-4}).x))
 
 
-def held_back_calibration(
+def held_back_temperatures(
     measured: Floats, labels: Ids, kind: ReadoutKind, seed: int, tell: Callable[[], None]
-) -> Calibration | None:
-    """The temperatures of images that look like an old class and of those that look like a new one, and how far off an
-    image is unlike everything, from features as a readout of this ``kind`` looks at them ``(N, D)``, and class ids.
+) -> tuple[float, float] | None:
+    """Of images that look like an old class and of those that look like a new one, from features as a readout of this
+    ``kind`` looks at them ``(N, D)``, and class ids.
 
     A third of the classes is held back and discovered. Of each class some images are held out; the temperature is the
     one with which their mean probability is the share that is right. None where classes are too few, or where they do
@@ -129,8 +130,8 @@ def held_back_calibration(
     draws = [_held_back(labels, old, random) for _ in range(DRAWS)]
     points, made_of = spanned(measured), partial(KnownClasses.of, features=measured.shape[1], diagonal=False)
 
-    def scored(draw: HeldBack) -> tuple[Floats, NDArray[np.bool_], Floats] | None:
-        """Scores of what was held out, what is right, and how far the images of old classes are from the nearest."""
+    def scored(draw: HeldBack) -> tuple[Floats, NDArray[np.bool_]] | None:
+        """Scores of what was held out, and what is right."""
         ids, folder = draw.ids, draw.folder
         known = made_of(points[draw.fitted], ids[draw.fitted])
         found = with_clusters(known, len(draw.fitted), points[folder], new, draw.seed)
@@ -139,27 +140,49 @@ def held_back_calibration(
         both, clusters = found
         scores = replace(both, ridge=kind.ridge).scores(points[draw.tested])
         target = np.concatenate([np.arange(old), old + match_clusters(clusters, ids[folder] - old, new)])
-        true = ids[draw.tested]
-        return scores, scores.argmax(axis=1) == target[true], -2 * scores[true < old].max(axis=1)
+        return scores, scores.argmax(axis=1) == target[ids[draw.tested]]
 
     cases = [case for case in from_each(scored, draws, size=points.size, tell=tell) if case is not None]
     if not cases:
         return None
-    looks_new = [scores.argmax(axis=1) >= old for scores, _, _ in cases]
+    looks_new = [scores.argmax(axis=1) >= old for scores, _ in cases]
     temperatures = [
         _fitting(
-            [scores[is_new == which] for (scores, _, _), is_new in zip(cases, looks_new, strict=True)],
-            [right[is_new == which] for (_, right, _), is_new in zip(cases, looks_new, strict=True)],
+            [scores[is_new == which] for (scores, _), is_new in zip(cases, looks_new, strict=True)],
+            [right[is_new == which] for (_, right), is_new in zip(cases, looks_new, strict=True)],
         )
         for which in (False, True)
     ]
-    usual = float(np.median(np.concatenate([far for _, _, far in cases])))
-    return Calibration(temperatures[0], temperatures[1], unlike=UNLIKE * usual if usual > 0 else None)
+    return temperatures[0], temperatures[1]
 
 
-def old_or_new(calibration: Calibration, ridge: float) -> Decide:
-    """What a readout with this calibration, and with this ridge, takes points for."""
-    of_old, of_new = calibration.temperature, calibration.novel_temperature or calibration.temperature
+def unlike_beyond(measured: Floats, labels: Ids, ridge: float) -> float | None:
+    """The squared distance from the nearest class beyond which an image is unlike everything, from features as a
+    readout with this ``ridge`` looks at them ``(N, D)``, and class ids.
+
+    Each part of the images is compared with classes that are made of the others. None where those would have next to
+    nothing that says how their images vary.
+    """
+    order = np.argsort(labels, kind="stable")
+    part = np.empty_like(labels)
+    part[order] = np.arange(len(labels)) % PARTS
+    points, classes = spanned(measured), len(np.unique(labels))
+    if len(labels) * (PARTS - 1) / PARTS < 2 * classes:
+        return None
+
+    def distances(number: int) -> Floats:
+        rest = part != number
+        known = KnownClasses.of(points[rest], labels[rest], features=measured.shape[1], diagonal=False)
+        scores = replace(known, ridge=ridge).scores(points[~rest])
+        found: Floats = -2 * scores.max(axis=1)
+        return found
+
+    usual = float(np.median(np.concatenate([distances(number) for number in range(PARTS)])))
+    return UNLIKE * usual if usual > 0 else None
+
+
+def old_or_new(of_old: float, of_new: float, ridge: float) -> Decide:
+    """What a readout with these temperatures, and with this ridge, takes points for."""
 
     def decide(classes: KnownClasses, points: Floats, old: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         scores = replace(classes, ridge=ridge).scores(points)

@@ -21,7 +21,7 @@ from hoarfrost.models.network import Network
 from hoarfrost.models.readout import Calibration, Gaussians
 from hoarfrost.models.statistics import ClassStatistics, transformed
 from hoarfrost.seeding import derive
-from hoarfrost.training.calibration import DRAWS, calibrated, held_back_calibration, old_or_new
+from hoarfrost.training.calibration import DRAWS, calibrated, held_back_temperatures, old_or_new, unlike_beyond
 from hoarfrost.training.inference import Inference
 from hoarfrost.training.observers import Observer
 from hoarfrost.unsorted.expectations import EXPECTING, expectations
@@ -49,15 +49,18 @@ def learn_calibration(
     counts = np.bincount(labels)
     levels = replace(levels, images_a_class=float(np.median(counts[counts > 0])))
     readout, still, observer = network.design.readout, inference.config.still, inference.observer
-    made, decide = Calibration(), None
-    if readout.by_likelihood and still and isinstance(images, FeatureSet):
+    made, decide, found = Calibration(), None, None
+    if isinstance(readout, Gaussians) and still and isinstance(images, FeatureSet):
         looked_at = np.asarray(sorting_points(images.take(counted).images, network))
         tell = _told(observer, DRAWS)
-        found = first(lambda: held_back_calibration(looked_at, own, readout, seed, tell))
-        if found is not None and isinstance(readout, Gaussians):
-            made, decide = found, old_or_new(found, readout.ridge)
-    if readout.by_likelihood and decide is None:
-        made = Calibration(calibrated(inference, network, images, labels, statistics))
+        found = first(lambda: held_back_temperatures(looked_at, own, readout, seed, tell))
+        if readout.covariance == "shared":
+            made = replace(made, unlike=first(lambda: unlike_beyond(looked_at, own, readout.ridge)))
+    if found is not None and isinstance(readout, Gaussians):
+        made = replace(made, temperature=found[0], novel_temperature=found[1])
+        decide = old_or_new(*found, readout.ridge)
+    elif readout.by_likelihood:
+        made = replace(made, temperature=calibrated(inference, network, images, labels, statistics))
     fewer = as_many_of_each(own, MOST_SORTED, seed, MOST_CLASSES)
     measured = np.asarray(sorting_points(inference.features(chosen.take(fewer), network), network))
     diagonal = statistics.for_readout.root is None

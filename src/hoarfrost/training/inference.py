@@ -16,6 +16,7 @@ from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk
 from hoarfrost.data.rows import Features
 from hoarfrost.data.sources import FeatureSet, Normaliser, Samples, plain_batches
 from hoarfrost.errors import InputError
+from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.network import Network
 from hoarfrost.models.readout import Readout, ReadoutKind
 from hoarfrost.models.statistics import ClassStatistics, Tally
@@ -46,6 +47,8 @@ class Outputs:
     """(N, C), where heads are concatenated: the probabilities of each head by itself"""
     by_joint: bool = True
     """whether the joint head decides, as it was trained"""
+    likeness: NDArray[np.float32] | None = None
+    """(N,): 1, or less the less an image is like anything known; None where nobody knows"""
 
     @property
     def predicted(self) -> NDArray[np.int64]:
@@ -59,6 +62,11 @@ class Outputs:
         exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
         rows: NDArray[np.float64] = exponentials / exponentials.sum(axis=1, keepdims=True)
         return rows
+
+    @property
+    def sureness(self) -> NDArray[np.float64]:
+        """(N, C): probabilities times likeness, so that no class is probable for an image that is unlike all of them"""
+        return self.probabilities if self.likeness is None else self.probabilities * self.likeness[:, None]
 
 
 def best(scores: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -185,13 +193,21 @@ class Inference:
         return self._whole(found, len(images))
 
     @torch.no_grad()
-    def outputs(self, images: Samples, readout: Readout, *, features: bool = False) -> Outputs:
-        """What a readout and the novel heads of its network say."""
+    def outputs(
+        self, images: Samples, readout: Readout, *, features: bool = False, classes: ClassTable | None = None
+    ) -> Outputs:
+        """What a readout and the novel heads of its network say; of ``classes`` as people have decided of them."""
         network = readout.network
-        scores, kept, beside = (self._found(images) for _ in range(3))
+        scores, kept, beside, like = (self._found(images) for _ in range(4))
+        rejected = np.zeros(network.classes, dtype=bool) if classes is None else classes.stands_for < 0
+        present = torch.from_numpy(~rejected).to(self.runtime.device)
         novel = [self._found(images) for _ in range(network.steps)]
         for extracted in self.batches(images, network):
-            scores.add(readout.tempered(readout.scores(extracted)))
+            found_scores = readout.scores(extracted)
+            scores.add(readout.tempered(found_scores))
+            likeness = readout.likeness(found_scores, present)
+            if likeness is not None:
+                like.add(likeness)
             for step, found in enumerate(novel):
                 found.add(readout.novel_scores(extracted, step))
             if features:
@@ -199,13 +215,14 @@ class Inference:
             alone = readout.side_by_side(extracted)
             if alone is not None:
                 beside.add(alone)
-        count = len(images)
+        count, decided = len(images), (lambda found: found) if classes is None else classes.scores
         return Outputs(
-            scores=self._whole(scores, count),
+            scores=decided(self._whole(scores, count)),
             novel_scores=tuple(self._whole(found, count) for found in novel),
             features=self._whole(kept, count) if features else None,
-            side_by_side=self._whole(beside, count) if beside.given else None,
+            side_by_side=decided(self._whole(beside, count)) if beside.given else None,
             by_joint=network.design.readout == ReadoutKind(),
+            likeness=self._whole(like, count) if like.given else None,
         )
 
     @torch.no_grad()

@@ -342,17 +342,12 @@ class Learner:
             model, readout = self.model, self.model.readout
         else:
             model, readout = None, network.design.readout.read(network)
-        outputs = self._inference.outputs(self._samples(images, readout), readout, features=features)
+        # What people have decided of the classes is not for a network in training.
+        classes = None if model is None else model.classes
+        outputs = self._inference.outputs(self._samples(images, readout), readout, features=features, classes=classes)
         loaded = self._loaded is not None and self._loaded[0] is readout.network
         check_scores(outputs.scores, f" in {self._loaded[1]}" if self._loaded is not None and loaded else "")
-        if model is None:  # what people have decided of the classes is not for a network in training
-            return outputs
-        beside = outputs.side_by_side
-        return replace(
-            outputs,
-            scores=model.classes.scores(outputs.scores),
-            side_by_side=None if beside is None else model.classes.scores(beside),
-        )
+        return outputs
 
     def unlikeness(self, images: Images) -> NDArray[np.float32]:
         """``(N,)``: how unlike every known class an image is; the larger, the more."""
@@ -379,7 +374,7 @@ class Learner:
         if isinstance(images, str | Path) and Path(images).is_dir():
             root = Path(images)
         return Predictions(
-            self.predict_proba(prepared),
+            self.outputs(self._every(prepared)).sureness,
             self.class_names,
             self.labelled_classes,
             None if paths is None else [str(root / path) for path in paths],

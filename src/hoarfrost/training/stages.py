@@ -197,9 +197,8 @@ class Stage:
 
         It knows the new classes, and measures in all directions, so that it is right more often than that look.
         """
-        outputs = self._inference.outputs(images, model.readout)
-        outputs = replace(outputs, scores=model.classes.scores(outputs.scores))
-        unsure = look.strange | (outputs.probabilities.max(axis=1) < UNSURE_BELOW)
+        outputs = self._inference.outputs(images, model.readout, classes=model.classes)
+        unsure = look.strange | (outputs.sureness.max(axis=1) < UNSURE_BELOW)
         return np.where(unsure, -1, outputs.predicted)
 
     def _found(self, model: Model, trained: dict[str, Any], assigned: NDArray[np.int64], look: Look) -> Learned:
