@@ -120,7 +120,7 @@ def scored(learner: Learner, scenario: Scenario) -> Row:
         "found": made["found"],
         "auroc": made["auroc_new"],
         "calibration_error": metrics.calibration_error(
-            tested.probabilities.max(axis=1), tested.predicted == targets[true]
+            tested.sureness.max(axis=1), tested.predicted == targets[true]
         ),
     }
 
