@@ -119,9 +119,7 @@ def scored(learner: Learner, scenario: Scenario) -> Row:
         "sure_right": 100 * float((assigned == targets[truth.train_labels])[sure].mean()),
         "found": made["found"],
         "auroc": made["auroc_new"],
-        "calibration_error": metrics.calibration_error(
-            tested.sureness.max(axis=1), tested.predicted == targets[true]
-        ),
+        "calibration_error": metrics.calibration_error(tested.sureness.max(axis=1), tested.predicted == targets[true]),
     }
 
 
