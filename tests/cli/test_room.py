@@ -68,7 +68,7 @@ def test_interrupting_a_prediction_does_not_speak_of_resume(place: Place, monkey
     def interrupt(*_: object, **__: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hoarfrost.training.learner.Learner.predict_proba", interrupt)
+    monkeypatch.setattr("hoarfrost.training.learner.Learner.outputs", interrupt)
     answer = place.call(*PREDICT)
     assert answer.code == 130
     assert answer.err.strip() == "hoarfrost: interrupted"
@@ -131,7 +131,7 @@ def test_every_word_for_memory_that_runs_out(place: Place, monkeypatch: pytest.M
     def fail(*_: object, **__: object) -> NoReturn:
         raise error
 
-    monkeypatch.setattr("hoarfrost.training.learner.Learner.predict_proba", fail)
+    monkeypatch.setattr("hoarfrost.training.learner.Learner.outputs", fail)
     place.refused(*PREDICT, words=("memory ran out", "give"))
 
 
@@ -162,7 +162,7 @@ def test_what_helps_depends_on_what_is_wrong(
     def fail(*_: object, **__: object) -> NoReturn:
         raise OSError(number, os.strerror(number), "somewhere")
 
-    monkeypatch.setattr("hoarfrost.training.learner.Learner.predict_proba", fail)
+    monkeypatch.setattr("hoarfrost.training.learner.Learner.outputs", fail)
     code, _, err = place.call(*PREDICT)
     assert (code, err) == (2, f"hoarfrost: {os.strerror(number)} for somewhere: {words}{err.partition(words)[2]}")
 

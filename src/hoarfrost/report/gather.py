@@ -95,13 +95,12 @@ def discovery_report(learner: Learner, images: ImageSet, log: Sequence[Entry], *
 
 
 def _facts(learner: Learner, log: Sequence[Entry]) -> tuple[tuple[str, str], ...]:
-    seconds = sum(line["seconds"] for line in log)
     return (
         ("method", learner.config.method.name),
         ("seed", str(learner.config.seed)),
         ("backbone", learner.config.backbone),
         ("computed on", learner.runtime.hardware),
-        *((("time", f"{seconds:.0f} s"),) if seconds >= 1 else ()),  # without training there is none to speak of
+        ("time", f"{sum(line['seconds'] for line in log):.0f} s"),
     )
 
 
