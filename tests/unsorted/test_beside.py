@@ -129,13 +129,13 @@ def test_it_finds_what_one_start_after_the_other_finds(seed: int, monkeypatch: p
 def test_as_many_starts_as_there_is_memory_for_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     random, together = np.random.default_rng(0), list[int]()
     points, fixed = random.normal(size=(50, 3)) * 3, random.normal(size=(2, 3))
-    settled = beside._settled
+    first_centres = beside._first_centres
 
-    def counted(points: Floats, centres: Floats, base: Floats) -> object:
-        together.append(len(centres))
-        return settled(points, centres, base)
+    def counted(points: Floats, base: Floats, drawn: Floats) -> Floats:
+        together.append(len(drawn))
+        return first_centres(points, base, drawn)
 
-    monkeypatch.setattr(beside, "_settled", counted)
+    monkeypatch.setattr(beside, "_first_centres", counted)
     whole = k_means_beside(points, fixed, 6, seed=0)
     monkeypatch.setattr(beside, "AT_ONCE", 3 * 50 * beside.TRIES)
     parts = k_means_beside(points, fixed, 6, seed=0)

@@ -70,13 +70,13 @@ def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, start
     drawn = np.random.default_rng(seed).random((starts if free else 0, free, TRIES))
     some = max(1, AT_ONCE // (len(points) * max(free, TRIES)))
     for first in range(0, len(drawn), some):
-        labels, distances = _settled(points, _first_centres(points, base, drawn[first : first + some]), base)
-        totals = np.minimum(distances.min(axis=1), base).sum(axis=1)
-        start = int(totals.argmin())
-        if totals[start] < best.total:
-            left = np.isfinite(distances[start]).any(axis=1)
-            renumbered = np.where(labels[start] < 0, -1, left.cumsum()[labels[start]] - 1)
-            best = FreeCentres(float(totals[start]), renumbered, distances[start, left].T)
+        for centres in _first_centres(points, base, drawn[first : first + some]):
+            labels, distances = _settled(points, centres, base)
+            total = float(np.minimum(distances.min(axis=0), base).sum())
+            if total < best.total:
+                left = np.isfinite(distances).any(axis=1)
+                renumbered = np.where(labels < 0, -1, left.cumsum()[labels] - 1)
+                best = FreeCentres(total, renumbered, distances[left].T)
     return best
 
 
@@ -106,35 +106,36 @@ def _first_centres(points: Floats, base: Floats, drawn: Floats) -> Floats:
 
 
 def _settled(points: Floats, centres: Floats, base: Floats) -> tuple[Ids, Floats]:
-    """``(s, n)``: the free centre of each point, once none changes; ``(s, k, n)`` squared distances from all of them.
+    """``(n,)``: the free centre of each point, once none changes; ``(k, n)`` squared distances from all of them.
 
     Distances from a centre that was taken away are infinite. Points that change at once can go to and fro for ever:
-    after some rounds every second one may change, in turns.
+    after some rounds every second one may change, in turns. Only centres whose points have changed are looked at again.
     """
-    starts, free, _ = centres.shape
-    found, distances = np.full((starts, len(points)), -1), np.empty((starts, free, len(points)))
-    moving, labels, sizes = np.arange(starts), found.copy(), np.full((starts, free), 2)
-    for turn in range(ROUNDS + 1):
-        apart = _to_points(centres, points)
-        apart[sizes < 2] = np.inf
-        start, point = np.nonzero(labels >= 0)
-        own = labels[start, point]
-        apart[start, own, point] *= np.square(sizes / np.maximum(sizes - 1, 1))[start, own]
-        wanted = np.where(apart.min(axis=1) < base, apart.argmin(axis=1), -1)
+    apart, every = squared_distances(centres, points), np.arange(len(points))
+    labels, sizes = np.full(len(points), -1), np.full(len(centres), 2)
+    before, turn = [labels] * 4, 0  # the labels of four rounds
+    while True:
+        at = np.flatnonzero(labels >= 0)
+        own = labels[at]
+        to_own = apart[own, at]
+        apart[own, at] *= np.square(sizes / np.maximum(sizes - 1, 1))[own]
+        nearest = apart.argmin(axis=0)
+        wanted = np.where(apart[nearest, every] < base, nearest, -1)
         changes = wanted != labels
-        goes_on = changes.any(axis=1)
-        if turn == ROUNDS:
-            goes_on[:] = False
-        found[moving[~goes_on]], distances[moving[~goes_on]] = wanted[~goes_on], apart[~goes_on]
-        if not goes_on.any():
-            break
-        moving, labels, wanted, changes = (every[goes_on] for every in (moving, labels, wanted, changes))
+        if turn >= ROUNDS or not changes.any():
+            return wanted, apart
+        apart[own, at] = to_own
         if turn >= TOGETHER:
-            changes[:, turn % 2 :: 2] = False
-        labels = np.where(changes, wanted, labels)
-        members = labels[:, None] == np.arange(free)[:, None]
-        sizes = members.sum(axis=2)
-        labels = np.where((labels >= 0) & np.take_along_axis(sizes > 1, np.maximum(labels, 0), axis=1), labels, -1)
-        sums = members.reshape(-1, len(points)).astype(points.dtype) @ points
-        centres = sums.reshape(*sizes.shape, -1) / np.maximum(sizes, 1)[:, :, None]
-    return found, distances
+            changes[turn % 2 :: 2] = False
+        now = np.where(changes, wanted, labels)
+        changed = np.unique(np.concatenate([labels[changes], wanted[changes]])) if turn else np.arange(len(centres))
+        changed = changed[changed >= 0]
+        members = now == changed[:, None]
+        sizes[changed] = members.sum(axis=1)
+        means = members.astype(points.dtype) @ points / np.maximum(sizes[changed], 1)[:, None]
+        apart[changed] = np.where(sizes[changed, None] > 1, squared_distances(means, points), np.inf)
+        labels = np.where((now >= 0) & (sizes[now] > 1), now, -1)
+        turn += 1
+        if turn > TOGETHER + 4 and np.array_equal(labels, before[turn % 4]):
+            turn += (ROUNDS - turn) // 4 * 4  # for ever the same four rounds: the last of them are left
+        before[turn % 4] = labels
