@@ -131,7 +131,7 @@ def test_as_many_starts_as_there_is_memory_for_are_made_at_once(monkeypatch: pyt
     points, fixed = random.normal(size=(50, 3)) * 3, random.normal(size=(2, 3))
     first_centres = beside._first_centres
 
-    def counted(points: Floats, base: Floats, drawn: Floats) -> Floats:
+    def counted(points: Floats, base: Floats, drawn: Floats) -> object:
         together.append(len(drawn))
         return first_centres(points, base, drawn)
 
