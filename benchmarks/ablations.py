@@ -28,7 +28,7 @@ from torch import Tensor
 from hoarfrost import Learner, build_scenario, metrics
 from hoarfrost.data.datasets import load_dataset
 from hoarfrost.data.images import ImageSet
-from hoarfrost.models.backbones import Backbone
+from hoarfrost.models.backbone import Backbone
 from hoarfrost.paper.text import markdown, renewed, spread
 from hoarfrost.provenance import commit
 from hoarfrost.recipes import get_recipe

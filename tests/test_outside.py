@@ -25,7 +25,7 @@ from hoarfrost.data.augment import Augment
 from hoarfrost.data.datasets import Dataset
 from hoarfrost.losses.terms import Term
 from hoarfrost.methods import FROST
-from hoarfrost.models.backbones import Backbone, Input
+from hoarfrost.models.backbone import Backbone, Input
 from hoarfrost.recipes import Recipe
 
 

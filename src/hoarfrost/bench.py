@@ -20,6 +20,7 @@ from hoarfrost.errors import InputError
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow, to_channels_last
 from hoarfrost.models.statistics import ClassStatistics
+from hoarfrost.training.forecast import multiplication_rate
 from hoarfrost.training.learner import Learner
 from hoarfrost.training.objective import Objective, choose_trained, discovery_objective, make_heads, sizes_of
 from hoarfrost.training.observers import Entry, Observer
@@ -266,30 +267,3 @@ def stage_flop(config: Config, load: Load, *, size: int, stage: int) -> float:
         loss, _, _ = objective(images, labels, replayed, torch.arange(new))
         loss.backward()
     return float(counter.get_total_flops()) / 2 * load.images
-
-
-def multiplication_rate(runtime: Runtime) -> float:
-    """Operations a second in a large multiplication of random matrices, in the precision of the networks.
-
-    Of all processes together, as far as they have devices of their own.
-    """
-    on_gpu, dtype = runtime.device.type == "cuda", torch.bfloat16 if runtime.half else torch.float32
-    with runtime.numerics():
-        best = max(_rate(side, runtime.device, dtype) for side in ((8192,) if on_gpu else (256, 1024)))
-    return best * (runtime.processes.count if on_gpu else 1)
-
-
-def _rate(side: int, device: torch.device, dtype: torch.dtype) -> float:
-    """Operations a second in a product of two square matrices."""
-    a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
-    best, repeats = float("inf"), (4 if device.type == "cuda" else 1)
-    for _ in range(5):
-        started = time.perf_counter()
-        for _ in range(repeats):
-            a @ b
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        best = min(best, (time.perf_counter() - started) / repeats)
-        if best > 1:  # some CPUs have half precision in name only
-            break
-    return float(2 * side**3 / best)

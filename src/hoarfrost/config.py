@@ -13,7 +13,7 @@ from hoarfrost.data.augment import Augment, Crop
 from hoarfrost.errors import require
 from hoarfrost.losses.inputs import View
 from hoarfrost.losses.terms import CrossEntropy, Term
-from hoarfrost.models.backbones import ALL
+from hoarfrost.models.backbone import ALL
 from hoarfrost.models.network import Design
 from hoarfrost.models.readout import ReadoutKind
 

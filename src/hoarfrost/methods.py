@@ -28,7 +28,7 @@ from hoarfrost.losses.terms import (
     SelfTraining,
     Term,
 )
-from hoarfrost.models.backbones import BUT_LAST
+from hoarfrost.models.backbone import BUT_LAST
 from hoarfrost.models.network import Design
 from hoarfrost.models.readout import ClassMeans, Gaussians, HeadLogits, HeadProbabilities
 from hoarfrost.unsorted.known import RIDGE

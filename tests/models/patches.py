@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from hoarfrost.models.backbones import Backbone, Input
+from hoarfrost.models.backbone import Backbone, Input
 
 INPUT = Input(side=64, channels=3, mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3))
 

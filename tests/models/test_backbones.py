@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from hoarfrost.errors import InputError
 from hoarfrost.losses.terms import CrossEntropy
-from hoarfrost.models.backbones import ALL, BACKBONES, Backbone, Input, build_backbone
+from hoarfrost.models.backbone import ALL, Backbone, Input
+from hoarfrost.models.backbones import BACKBONES, build_backbone
 from hoarfrost.models.efficientnet import EfficientNet
 from hoarfrost.models.network import Design, Network
 from hoarfrost.models.resnet import BasicBlock, Conv, ResNet

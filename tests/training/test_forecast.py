@@ -48,7 +48,7 @@ def test_it_grows_with_the_batch_and_the_sides_and_not_with_what_is_frozen() -> 
 
 def told(monkeypatch: pytest.MonkeyPatch, *, free: int | None, steps: int, batch: tuple[int, int, int, int]) -> str:
     monkeypatch.setattr(module, "free_memory", lambda: free)
-    monkeypatch.setattr("hoarfrost.bench.multiplication_rate", lambda _: 1e11)
+    monkeypatch.setattr("hoarfrost.training.forecast.multiplication_rate", lambda _: 1e11)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warn_of_too_much(network("resnet18"), batch, steps, Runtime("cpu"))

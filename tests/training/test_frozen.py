@@ -25,7 +25,7 @@ from hoarfrost.config import Config
 from hoarfrost.data.augment import Augment
 from hoarfrost.data.images import ImageSet
 from hoarfrost.methods import METHODS
-from hoarfrost.models.backbones import ALL, Backbone, Input
+from hoarfrost.models.backbone import ALL, Backbone, Input
 from hoarfrost.settings import VERSION, filled, from_json, to_json
 from hoarfrost.training.images import with_labels
 from hoarfrost.training.observers import Observer

@@ -31,7 +31,8 @@ from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk
 from hoarfrost.errors import InputError, SkippedFiles
 from hoarfrost.experiment import kept_for_epochs
 from hoarfrost.methods import HOARFROST
-from hoarfrost.models.backbones import ALL, build_backbone
+from hoarfrost.models.backbone import ALL
+from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.efficientnet import EfficientNet
 from hoarfrost.models.network import Network
 from hoarfrost.models.readout import ClassMeans

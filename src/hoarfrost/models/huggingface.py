@@ -16,7 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from hoarfrost.errors import InputError
-from hoarfrost.models.backbones import HF, Backbone, Input
+from hoarfrost.models.backbone import Backbone, Input
+
+HF = "hf:"
+"""begins the name of a backbone of Hugging Face, or the path of a folder that one was saved in"""
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """mean and std of a network that does not say its own"""

@@ -15,7 +15,8 @@ import hoarfrost
 from hoarfrost import plugins, store
 from hoarfrost.config import DECIDED, Config
 from hoarfrost.errors import InputError, Missing, out_of_memory, require
-from hoarfrost.models.backbones import OBJECT, Backbone, build_backbone, name_of
+from hoarfrost.models.backbone import Backbone
+from hoarfrost.models.backbones import OBJECT, build_backbone, name_of
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.description import class_table, read_description
 from hoarfrost.models.network import Network, grow

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hoarfrost.errors import require
 from hoarfrost.losses.functional import student_t_logits
-from hoarfrost.models.backbones import Backbone
+from hoarfrost.models.backbone import Backbone
 from hoarfrost.models.heads import Cosine
 from hoarfrost.models.readout import ReadoutKind
 from hoarfrost.models.resnet import ResNet

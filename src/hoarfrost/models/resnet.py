@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hoarfrost.models.backbones import Backbone
+from hoarfrost.models.backbone import Backbone
 
 AT_ONCE = 8
 """channels in half precision that a GPU multiplies fastest"""

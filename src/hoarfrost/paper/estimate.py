@@ -8,10 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from statistics import mean
 
-from hoarfrost.bench import LOADS, Load, multiplication_rate, stage_flop
+from hoarfrost.bench import LOADS, Load, stage_flop
 from hoarfrost.config import Config
 from hoarfrost.paper.plan import Planned, stage_ones
 from hoarfrost.scenario import parse_split
+from hoarfrost.training.forecast import multiplication_rate
 from hoarfrost.training.resolve import suited
 from hoarfrost.training.runtime import Runtime, resolve_device
 

@@ -7,7 +7,7 @@ import copy
 import torch
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from hoarfrost.models.backbones import Backbone
+from hoarfrost.models.backbone import Backbone
 from hoarfrost.models.network import Network
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -78,8 +79,6 @@ def warn_of_too_much(network: Network, batch: tuple[int, int, int, int], steps: 
         )
     if on_gpu or expected.flop * steps < QUICK:
         return
-    from hoarfrost.bench import multiplication_rate
-
     seconds = OVER_FLOOR * expected.flop * steps / multiplication_rate(runtime)
     if seconds > LONG:
         warnings.warn(
@@ -87,3 +86,30 @@ def warn_of_too_much(network: Network, batch: tuple[int, int, int, int], steps: 
             "smaller --image-size takes less; Ctrl-C ends it, and --resume goes on",
             stacklevel=2,
         )
+
+
+def multiplication_rate(runtime: Runtime) -> float:
+    """Operations a second in a large multiplication of random matrices, in the precision of the networks.
+
+    Of all processes together, as far as they have devices of their own.
+    """
+    on_gpu, dtype = runtime.device.type == "cuda", torch.bfloat16 if runtime.half else torch.float32
+    with runtime.numerics():
+        best = max(_rate(side, runtime.device, dtype) for side in ((8192,) if on_gpu else (256, 1024)))
+    return best * (runtime.processes.count if on_gpu else 1)
+
+
+def _rate(side: int, device: torch.device, dtype: torch.dtype) -> float:
+    """Operations a second in a product of two square matrices."""
+    a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+    best, repeats = float("inf"), (4 if device.type == "cuda" else 1)
+    for _ in range(5):
+        started = time.perf_counter()
+        for _ in range(repeats):
+            a @ b
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best = min(best, (time.perf_counter() - started) / repeats)
+        if best > 1:  # some CPUs have half precision in name only
+            break
+    return float(2 * side**3 / best)

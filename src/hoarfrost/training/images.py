@@ -17,7 +17,8 @@ from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import are_paths, read_images
 from hoarfrost.data.images import ImageFiles, ImageSet
 from hoarfrost.errors import InputError
-from hoarfrost.models.backbones import Backbone, build_backbone
+from hoarfrost.models.backbone import Backbone
+from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, to_channels_last
 from hoarfrost.seeding import seeded
 from hoarfrost.training.inference import Inference

@@ -18,7 +18,8 @@ from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import Samples
 from hoarfrost.errors import InputError, unknown
 from hoarfrost.methods import DEFAULT, get_method
-from hoarfrost.models.backbones import Backbone, build_backbone, find_backbone, name_of
+from hoarfrost.models.backbone import Backbone
+from hoarfrost.models.backbones import build_backbone, find_backbone, name_of
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network, check_design, grow, kept_for, to_channels_last

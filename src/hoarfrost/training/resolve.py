@@ -15,7 +15,8 @@ from hoarfrost.data.cache import ImageStorage
 from hoarfrost.data.images import ImageSet, in_chunks
 from hoarfrost.errors import require, unknown
 from hoarfrost.methods import when_fixed
-from hoarfrost.models.backbones import ALL, BUT_LAST, Backbone, Input, traits_of
+from hoarfrost.models.backbone import ALL, BUT_LAST, Backbone, Input
+from hoarfrost.models.backbones import traits_of
 from hoarfrost.recipes import get_recipe
 from hoarfrost.settings import override
 
