@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from hoarfrost import provenance
+from hoarfrost.computing.runtime import Runtime, resolve_device
 from hoarfrost.paper import tables
 from hoarfrost.paper.plan import Planned, carry_out, launch_here, log_of, sharing_gpu, shelf_of
 from hoarfrost.paper.text import file_name, markdown, renewed
-from hoarfrost.training.runtime import Runtime, resolve_device
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "jobs"

@@ -54,7 +54,7 @@ def bench(*options: str, cache: str) -> dict[str, Any]:
 
 def plan_for(device: str) -> dict[str, Any]:
     """What suits a device."""
-    from hoarfrost.training.runtime import resolve_device
+    from hoarfrost.computing.runtime import resolve_device
 
     return GPU if resolve_device(device).type == "cuda" else CPU
 
@@ -119,7 +119,7 @@ def put(owner: object, name: str, value: object) -> None:
 
 def without_capture() -> None:
     """Steps are not replayed as a CUDA graph."""
-    from hoarfrost.training.runtime import Runtime
+    from hoarfrost.computing.runtime import Runtime
 
     put(Runtime, "captures", property(lambda _: False))
     put(Runtime, "rounds", property(lambda runtime: runtime.half))
@@ -127,14 +127,14 @@ def without_capture() -> None:
 
 def without_rounding() -> None:
     """Autocast rounds each weight by itself."""
-    from hoarfrost.training.runtime import Runtime
+    from hoarfrost.computing.runtime import Runtime
 
     put(Runtime, "rounds", property(lambda _: False))
 
 
 def without_compiling() -> None:
     """The step is replayed as it is."""
-    from hoarfrost.training.runtime import Runtime
+    from hoarfrost.computing.runtime import Runtime
 
     put(Runtime, "compiles", lambda *_: False)
 
@@ -148,7 +148,7 @@ def without_padding() -> None:
 
 def without_search() -> None:
     """cuDNN takes what it thinks best instead of trying."""
-    from hoarfrost.training.runtime import Runtime
+    from hoarfrost.computing.runtime import Runtime
 
     usual = Runtime.numerics
     put(Runtime, "numerics", lambda runtime, **_: usual(runtime, search=False))

@@ -14,7 +14,7 @@ torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # in processes that tests start
 
 LONGEST = (
-    *("tests/tries/test_tries.py", "tests/training/test_step.py", "tests/training/test_processes.py"),
+    *("tests/tries/test_tries.py", "tests/training/test_step.py", "tests/computing/test_processes.py"),
     *("tests/test_experiment.py", "tests/cli/test_reproduce.py", "tests/training/test_photographs.py"),
     *("tests/test_methods.py", "tests/training/test_assignment.py", "tests/cli/test_damaged.py"),
     *("tests/test_open_core.py", "tests/cli/test_resume.py"),

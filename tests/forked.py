@@ -23,7 +23,7 @@ from typing import IO, Any, Self
 PRELOADED = [
     *("lightning_fabric", "sklearn.datasets", "scipy.optimize", "matplotlib.backends.backend_svg"),
     *("hoarfrost.cli", "hoarfrost.experiment", "hoarfrost.report.gather", "hoarfrost.paper.tables"),
-    *("hoarfrost.training.learner", "hoarfrost.training.processes"),
+    *("hoarfrost.training.learner", "hoarfrost.computing.processes"),
 ]
 
 CHILD = """

@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from hoarfrost.computing.runtime import Compile, Runtime, resolve_device
 from hoarfrost.config import Config, Schedule
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import Normaliser
@@ -25,7 +26,6 @@ from hoarfrost.training.learner import Learner
 from hoarfrost.training.objective import Objective, choose_trained, discovery_objective, make_heads, sizes_of
 from hoarfrost.training.observers import Entry, Observer
 from hoarfrost.training.resolve import resolve
-from hoarfrost.training.runtime import Compile, Runtime, resolve_device
 
 
 @dataclass(frozen=True)

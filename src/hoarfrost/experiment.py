@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hoarfrost import evaluation, metrics, provenance, store
+from hoarfrost.computing.runtime import Compile, Runtime, resolve_device
 from hoarfrost.config import Config
 from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.images import ImageSet, OnDisk
@@ -33,7 +34,6 @@ from hoarfrost.settings import to_json
 from hoarfrost.training.learner import Learner, check_novel
 from hoarfrost.training.observers import Entry, LogFile, Observer, Observers
 from hoarfrost.training.resolve import resolve
-from hoarfrost.training.runtime import Compile, Runtime, resolve_device
 
 Record = dict[str, Any]
 

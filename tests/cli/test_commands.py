@@ -18,7 +18,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from hoarfrost.cli import VERBS, main
-from hoarfrost.training.runtime import Runtime
+from hoarfrost.computing.runtime import Runtime
 
 SHORT = ["--epochs", "1", "--device", "cpu"]
 

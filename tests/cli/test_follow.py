@@ -11,12 +11,12 @@ import pytest
 
 from hoarfrost import Learner
 from hoarfrost.cli.follow import Bars, Lines
+from hoarfrost.computing.runtime import Compile
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network
 from hoarfrost.scenario import Scenario
 from hoarfrost.training import step
 from hoarfrost.training.observers import Entry, Observer, Observers
-from hoarfrost.training.runtime import Compile
 
 from .. import forked
 from ..conftest import TINY

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from hoarfrost import Learner
 from hoarfrost.cli import main
+from hoarfrost.computing.runtime import Runtime
 from hoarfrost.config import Config
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
@@ -41,7 +42,6 @@ from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Scenario, build_scenario
 from hoarfrost.settings import filled, from_json, override, to_json
 from hoarfrost.training.observers import Entry, Observer
-from hoarfrost.training.runtime import Runtime
 
 from ..conftest import TINY
 

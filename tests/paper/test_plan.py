@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from hoarfrost.computing import runtime
 from hoarfrost.config import Config
 from hoarfrost.methods import METHODS
 from hoarfrost.paper.plan import Job, Planned, carry_out, launch_here, log_of, sharing_gpu, shortened, usual_jobs
 from hoarfrost.recipes import RECIPES
 from hoarfrost.settings import to_json
 from hoarfrost.store import AT_WORK
-from hoarfrost.training import runtime
 
 from .finished import finished_metrics
 

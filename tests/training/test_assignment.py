@@ -23,11 +23,11 @@ from hoarfrost.metrics import calibration_error
 from hoarfrost.models.network import Design
 from hoarfrost.models.readout import Calibration, Gaussians
 from hoarfrost.models.statistics import ClassStatistics
-from hoarfrost.training.calibration import fitted_temperature, held_back_temperatures, unlike_beyond
+from hoarfrost.training.calibration import fitted_temperature
 from hoarfrost.training.inference import Inference
 from hoarfrost.unsorted.number import Levels
 
-from .test_processes import finished, start
+from ..computing.test_processes import finished, start
 from .two_gaussians import images as noise
 
 OLD = 5
@@ -82,37 +82,6 @@ def test_classes_without_images_have_no_part_in_the_temperature() -> None:
     true = np.array([0, 1, 1])
     assert fitted_temperature(scores, true) == pytest.approx(fitted_temperature(scores[:, :2], true), rel=1e-3)
     assert fitted_temperature(scores, np.array([2, 2, 2])) == 1
-
-
-def test_a_class_of_one_image_has_no_part_in_the_temperatures_of_held_back_classes() -> None:
-    random, kind = np.random.default_rng(0), Gaussians(covariance="shared")
-    labels = np.arange(9 * 14) % 9
-    points = 2.5 * random.normal(size=(9, 12))[labels] + random.normal(size=(len(labels), 12))
-    found = held_back_temperatures(points, labels, kind, 0, lambda: None)
-    assert found is not None
-    assert max(found) < 10, "nearly all are right"
-    more, ids = np.concatenate([points, points[:1] + 9]), np.append(labels + 1, 0)
-    assert held_back_temperatures(more, ids, kind, 0, lambda: None) == found
-    assert held_back_temperatures(points[:3], labels[:3], kind, 0, lambda: None) is None
-
-
-def test_an_image_is_unlike_everything_at_twice_the_usual_distance_of_others() -> None:
-    random, labels = np.random.default_rng(0), np.arange(9 * 14) % 9
-    points = 2.5 * random.normal(size=(9, 12))[labels] + random.normal(size=(len(labels), 12))
-    found = unlike_beyond(points, labels, ridge=0.5)
-    held_out = (np.arange(len(labels)) // 9 + 14 * labels) % 6  # the sixth that each is in
-    distances = []
-    for part in range(6):
-        rest = held_out != part
-        means = np.stack([points[rest & (labels == k)].mean(axis=0) for k in range(9)])
-        apart = points[rest] - means[labels[rest]]
-        within = apart.T @ apart / rest.sum()
-        inverse = np.linalg.inv(within + 0.5 * np.trace(within) / 12 * np.eye(12))
-        distances += [min((point - mean) @ inverse @ (point - mean) for mean in means) for point in points[~rest]]
-    assert found == pytest.approx(2 * np.median(distances))
-    assert unlike_beyond(points[:36], labels[:36], ridge=0.5) is not None
-    assert unlike_beyond(points[:18], labels[:18], ridge=0.5) is None, "of two images a class one says nothing"
-    assert unlike_beyond(points[labels], labels, ridge=0.5) is None, "nor do copies"
 
 
 def test_after_a_discovery_it_lies_between_both() -> None:

@@ -7,11 +7,11 @@ import warnings
 import pytest
 import torch
 
+from hoarfrost.computing.runtime import Runtime
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network
 from hoarfrost.training import forecast as module
 from hoarfrost.training.forecast import forecast, warn_of_too_much
-from hoarfrost.training.runtime import Runtime
 
 LARGE = (16, 3, 224, 224)
 

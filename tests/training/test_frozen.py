@@ -21,6 +21,7 @@ from sklearn.base import clone
 from torch import Tensor
 
 from hoarfrost import InputError, Learner, build_scenario
+from hoarfrost.computing.runtime import Runtime
 from hoarfrost.config import Config
 from hoarfrost.data.augment import Augment
 from hoarfrost.data.images import ImageSet
@@ -29,11 +30,10 @@ from hoarfrost.models.backbone import ALL, Backbone, Input
 from hoarfrost.settings import VERSION, filled, from_json, to_json
 from hoarfrost.training.images import with_labels
 from hoarfrost.training.observers import Observer
-from hoarfrost.training.runtime import Runtime
 from tests.models.patches import INPUT, Patches
 
 from .. import forked
-from .test_processes import finished, start
+from ..computing.test_processes import finished, start
 
 NAME = "object:tests.models.patches.Patches"
 SHORT: dict[str, Any] = {

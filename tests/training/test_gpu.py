@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from hoarfrost import Learner
+from hoarfrost.computing.capture import Capture
+from hoarfrost.computing.runtime import Runtime
 from hoarfrost.config import Method, Schedule
 from hoarfrost.data.augment import Crop
 from hoarfrost.data.images import ImageSet
@@ -20,10 +22,8 @@ from hoarfrost.methods import METHODS
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow, to_channels_last
 from hoarfrost.models.statistics import ClassStatistics
-from hoarfrost.training.capture import Capture
 from hoarfrost.training.loop import build_optimizer
 from hoarfrost.training.objective import Objective, choose_trained, discovery_objective, make_heads, sizes_of
-from hoarfrost.training.runtime import Runtime
 from hoarfrost.training.step import Stepper
 
 pytestmark = [

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from hoarfrost import Learner
+from hoarfrost.computing.processes import Processes
 from hoarfrost.data.images import ImageSet
 from hoarfrost.errors import InputError
 from hoarfrost.methods import METHODS
@@ -21,7 +22,6 @@ from hoarfrost.models.readout import Gaussians
 from hoarfrost.models.statistics import ClassStatistics, Kept, transformed
 from hoarfrost.recipes import RECIPES
 from hoarfrost.settings import override
-from hoarfrost.training.processes import Processes
 from hoarfrost.training.start import start_from_clusters
 from hoarfrost.unsorted.clusters import TYPICAL
 

@@ -15,6 +15,9 @@ from torch import Tensor
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._inductor.compile_fx import compile_fx
 
+from hoarfrost.computing.compiling import COMBINED, compiled
+from hoarfrost.computing.rounding import Rounded, descend
+from hoarfrost.computing.runtime import COMPILE_FROM, Runtime
 from hoarfrost.config import Method
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop, Strong
 from hoarfrost.data.images import ImageSet
@@ -23,11 +26,8 @@ from hoarfrost.methods import DEFAULT, METHODS
 from hoarfrost.models.network import Network, grow
 from hoarfrost.models.resnet import ResNet, Shape
 from hoarfrost.models.statistics import ClassStatistics
-from hoarfrost.training.compiling import COMBINED, compiled
 from hoarfrost.training.loop import build_optimizer, set_learning_rate
 from hoarfrost.training.objective import Objective, choose_trained, discovery_objective, make_heads, sizes_of
-from hoarfrost.training.rounding import Rounded, descend
-from hoarfrost.training.runtime import COMPILE_FROM, Runtime
 from hoarfrost.training.step import Pass, Stepper
 
 CPU = torch.device("cpu")

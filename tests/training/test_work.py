@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hoarfrost import store
+from hoarfrost.computing.processes import Processes
 from hoarfrost.errors import InputError
-from hoarfrost.training.processes import Processes
 from hoarfrost.training.work import workspace
 
 

@@ -44,12 +44,12 @@ def main(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from hoarfrost.bench import LOADS, measure
+    from hoarfrost.computing.runtime import resolve_device
     from hoarfrost.errors import unknown
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
     from hoarfrost.scenario import parse_split
     from hoarfrost.training.resolve import suited
-    from hoarfrost.training.runtime import resolve_device
 
     on_gpu = resolve_device(args.device).type == "cuda"
     name = args.dataset or ("cifar10" if on_gpu else "digits")

@@ -38,6 +38,7 @@ def main(args: argparse.Namespace) -> int:
 
     from hoarfrost import store
     from hoarfrost.cli.follow import Following
+    from hoarfrost.computing.runtime import Runtime
     from hoarfrost.data.doubts import doubts
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
@@ -48,7 +49,6 @@ def main(args: argparse.Namespace) -> int:
     from hoarfrost.training.learner import Learner
     from hoarfrost.training.observers import LogFile, Observers
     from hoarfrost.training.resolve import in_words, resolve, suited
-    from hoarfrost.training.runtime import Runtime
 
     out = Path(args.out)
     config = get_recipe("folder").config(get_method(args.method), args.seed)

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
+from hoarfrost.computing.launch import Launched
 from hoarfrost.errors import InputError
-from hoarfrost.launch import Launched
 from hoarfrost.training.observers import Entry, Observer
 
 if TYPE_CHECKING:

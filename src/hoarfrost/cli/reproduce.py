@@ -74,10 +74,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Carries out what is missing, writes the table, prints it."""
+    from hoarfrost.computing.runtime import resolve_device
     from hoarfrost.paper.estimate import Estimate
     from hoarfrost.paper.plan import last_line, log_of
     from hoarfrost.paper.tables import FORMER_NAMES
-    from hoarfrost.training.runtime import resolve_device
 
     args.tables = list(dict.fromkeys(FORMER_NAMES.get(name, name) for name in args.tables))
     asked = [_asked(name, args) for name in args.tables]
@@ -180,9 +180,9 @@ def _carry_out(
     on_gpu: bool,
 ) -> list[Planned]:
     """Here, or on a cluster; begins when it is certain that it can."""
+    from hoarfrost.computing.runtime import all_devices
     from hoarfrost.paper.cluster import Cluster
     from hoarfrost.paper.plan import carry_out, launch_here, sharing_gpu, usual_jobs
-    from hoarfrost.training.runtime import all_devices
 
     folder, data = args.out, Path(args.data)
     if args.ray is not None:

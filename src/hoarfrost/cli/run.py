@@ -76,6 +76,7 @@ def describe(content: dict[str, Any], out: Path) -> str:
 def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"] = "run") -> dict[str, Any]:
     """The run itself, followed on standard error."""
     from hoarfrost.cli.follow import Following, TensorBoard
+    from hoarfrost.computing.runtime import resolve_device
     from hoarfrost.data.datasets import load_dataset
     from hoarfrost.errors import unknown
     from hoarfrost.experiment import RunConfig, run
@@ -83,7 +84,6 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
     from hoarfrost.recipes import get_recipe
     from hoarfrost.training.observers import Observer, Observers
     from hoarfrost.training.resolve import storage, suited
-    from hoarfrost.training.runtime import resolve_device
 
     variant = getattr(args, "variant", "code")
     recipe, method = get_recipe(args.dataset, variant), get_method(args.method)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hoarfrost import store
+from hoarfrost.computing.launch import end_with_parent
 from hoarfrost.config import DECIDED, Config
 from hoarfrost.errors import InputError
 from hoarfrost.forms import METRICS, misfit_of_steps
-from hoarfrost.launch import end_with_parent
 from hoarfrost.methods import get_method
 from hoarfrost.recipes import get_recipe
 from hoarfrost.settings import from_json, override, parse_setting
@@ -115,7 +115,7 @@ PATIENCE = 4.0
 
 def usual_jobs(devices: Sequence[str]) -> int:
     """Runs at a time on each of the devices, where nobody says how many."""
-    from hoarfrost.training.runtime import memory_of
+    from hoarfrost.computing.runtime import memory_of
 
     sizes = [memory_of(device) for device in devices]
     return min(1 if size is None else max(1, min(JOBS_ON_GPU, size // MEMORY_OF_A_RUN)) for size in sizes)

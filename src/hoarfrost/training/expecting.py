@@ -21,13 +21,14 @@ from hoarfrost.models.network import Network
 from hoarfrost.models.readout import Calibration, Gaussians
 from hoarfrost.models.statistics import ClassStatistics, transformed
 from hoarfrost.seeding import derive
-from hoarfrost.training.calibration import DRAWS, calibrated, held_back_temperatures, old_or_new, unlike_beyond
+from hoarfrost.training.calibration import calibrated
 from hoarfrost.training.inference import Inference
 from hoarfrost.training.observers import Observer
 from hoarfrost.unsorted.expectations import EXPECTING, expectations
 from hoarfrost.unsorted.known import KnownClasses
 from hoarfrost.unsorted.mixed import count_new_classes, tell_apart
 from hoarfrost.unsorted.number import LARGEST, LEAST, Count, count_classes, learned_levels
+from hoarfrost.unsorted.sureness import DRAWS, held_back_temperatures, old_or_new, unlike_beyond
 
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
@@ -50,16 +51,15 @@ def learn_calibration(
     levels = replace(levels, images_a_class=float(np.median(counts[counts > 0])))
     readout, still, observer = network.design.readout, inference.config.still, inference.observer
     made, decide, found = Calibration(), None, None
-    if isinstance(readout, Gaussians) and still and isinstance(images, FeatureSet):
-        looked_at = np.asarray(sorting_points(images.take(counted).images, network))
+    if isinstance(readout, Gaussians) and readout.covariance == "shared" and still and isinstance(images, FeatureSet):
+        looked_at, ridge = np.asarray(sorting_points(images.take(counted).images, network)), readout.ridge
         tell = _told(observer, DRAWS)
-        found = first(lambda: held_back_temperatures(looked_at, own, readout, seed, tell))
-        if readout.covariance == "shared":
-            made = replace(made, unlike=first(lambda: unlike_beyond(looked_at, own, readout.ridge)))
-    if found is not None and isinstance(readout, Gaussians):
-        made = replace(made, temperature=found[0], novel_temperature=found[1])
-        decide = old_or_new(*found, readout.ridge)
-    elif readout.by_likelihood:
+        found = first(lambda: held_back_temperatures(looked_at, own, ridge, seed, tell))
+        made = replace(made, unlike=first(lambda: unlike_beyond(looked_at, own, ridge)))
+        if found is not None:
+            made = replace(made, temperature=found[0], novel_temperature=found[1])
+            decide = old_or_new(*found, ridge)
+    if found is None and readout.by_likelihood:
         made = replace(made, temperature=calibrated(inference, network, images, labels, statistics))
     fewer = as_many_of_each(own, MOST_SORTED, seed, MOST_CLASSES)
     measured = np.asarray(sorting_points(inference.features(chosen.take(fewer), network), network))

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from hoarfrost.computing.runtime import Runtime
 from hoarfrost.data.images import free_memory
 from hoarfrost.models.network import Network
-from hoarfrost.training.runtime import Runtime
 
 LONG = 12 * 3600
 """seconds of a stage from which somebody is told before it begins"""

@@ -11,6 +11,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hoarfrost.computing.runtime import Runtime
 from hoarfrost.config import Config
 from hoarfrost.data.arrays import as_images, encode_labels
 from hoarfrost.data.cache import AUTO, ImageStorage
@@ -24,7 +25,6 @@ from hoarfrost.seeding import seeded
 from hoarfrost.training.inference import Inference
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.resolve import choose, storage, suited
-from hoarfrost.training.runtime import Runtime
 
 Images = ArrayLike | ImageSet | str | Path | Sequence[str | Path]
 """uint8 arrays (N, H, W) or (N, H, W, C), an ImageSet, a folder of images or an .npz file, or a list of paths"""

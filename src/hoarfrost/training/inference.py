@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hoarfrost.computing.runtime import Runtime
 from hoarfrost.config import Config
 from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk
 from hoarfrost.data.rows import Features
@@ -22,7 +23,6 @@ from hoarfrost.models.readout import Readout, ReadoutKind
 from hoarfrost.models.statistics import ClassStatistics, Tally
 from hoarfrost.training.features import Compute, Computed
 from hoarfrost.training.observers import Observer
-from hoarfrost.training.runtime import Runtime
 
 EVALUATION_BATCH = 512
 """images at once, of at most 64 x 64 pixels"""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hoarfrost.computing.runtime import Compile, Runtime
 from hoarfrost.config import DECIDED, Config, Method
 from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import are_paths, read_images
@@ -37,7 +38,6 @@ from hoarfrost.training.loop import Checkpoint
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.predictions import Predictions
 from hoarfrost.training.resolve import check_frozen, resolve
-from hoarfrost.training.runtime import Compile, Runtime
 from hoarfrost.training.stages import Learned, Stage
 from hoarfrost.unsorted.number import Count
 

@@ -10,6 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from hoarfrost.computing.runtime import Runtime
+from hoarfrost.computing.sgd import SGD, Optimizer
 from hoarfrost.config import Schedule
 from hoarfrost.data.sources import ImageSource
 from hoarfrost.errors import InputError, out_of_memory
@@ -17,8 +19,6 @@ from hoarfrost.seeding import derive, seeded
 from hoarfrost.training.averaging import WeightAverage
 from hoarfrost.training.objective import Objective
 from hoarfrost.training.observers import Entry, Observer
-from hoarfrost.training.runtime import Runtime
-from hoarfrost.training.sgd import SGD, Optimizer
 from hoarfrost.training.step import Stepper
 
 SETTINGS = ("momentum", "weight_decay", "nesterov")

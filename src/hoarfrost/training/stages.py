@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hoarfrost.computing.runtime import Runtime
 from hoarfrost.config import Config, Schedule
 from hoarfrost.data.augment import Augment
 from hoarfrost.data.images import ImageSet
@@ -49,7 +50,6 @@ from hoarfrost.training.objective import (
     views_of,
 )
 from hoarfrost.training.observers import Observer
-from hoarfrost.training.runtime import Runtime
 from hoarfrost.training.start import MOST_DIRECTIONS, Clusters, start_from_clusters
 
 

@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from hoarfrost.computing.processes import Processes
 from hoarfrost.data.rows import Rows, chunks, mapped
 from hoarfrost.losses.functional import student_t_logits, unit_rows
 from hoarfrost.models.gaussians import Whitening
 from hoarfrost.models.heads import Cosine
 from hoarfrost.models.network import Centres, Network, set_nearest
 from hoarfrost.models.statistics import ClassStatistics, Kept
-from hoarfrost.training.processes import Processes
 from hoarfrost.unsorted.clusters import in_few_directions, k_means, principal_components, typical_of
 from hoarfrost.unsorted.known import RIDGE
 

@@ -10,14 +10,14 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from hoarfrost.computing.capture import Capture
+from hoarfrost.computing.compiling import COMBINED, compiled, compiling_quietly, gc_paused
+from hoarfrost.computing.rounding import Rounded
+from hoarfrost.computing.runtime import Runtime
+from hoarfrost.computing.sgd import Optimizer
 from hoarfrost.data.sources import ImageSource, Picked
 from hoarfrost.training.averaging import WeightAverage
-from hoarfrost.training.capture import Capture
-from hoarfrost.training.compiling import COMBINED, compiled, compiling_quietly, gc_paused
 from hoarfrost.training.objective import Objective, Outcome, Replayed
-from hoarfrost.training.rounding import Rounded
-from hoarfrost.training.runtime import Runtime
-from hoarfrost.training.sgd import Optimizer
 
 
 class Pass(nn.Module):

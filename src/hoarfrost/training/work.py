@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hoarfrost import store
+from hoarfrost.computing.processes import Processes
 from hoarfrost.errors import InputError
 from hoarfrost.models.model import Model
 from hoarfrost.training.observers import LogFile
-from hoarfrost.training.processes import Processes
 
 CHECKPOINT = "checkpoint.safetensors"
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch._dynamo.testing import CompileCounter
 
-from hoarfrost.training.compiling import compiled, gc_paused
+from hoarfrost.computing.compiling import compiled, gc_paused
 
 
 def test_a_process_compiles_as_many_stages_as_it_likes() -> None:

@@ -10,13 +10,13 @@ import torch
 from safetensors.torch import save_file
 
 from hoarfrost import Learner
+from hoarfrost.computing.processes import SeveralProcesses
 from hoarfrost.data.images import ImageSet
 from hoarfrost.losses.terms import Consistency, FeatureDistillation, Pairwise, SelfTraining
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow
 from hoarfrost.scenario import Step
 from hoarfrost.training.objective import Objective, choose_trained
-from hoarfrost.training.processes import SeveralProcesses
 
 TERMS = (Pairwise(top_k=3), Consistency(weight=5.0), SelfTraining(), FeatureDistillation(weight=10.0))
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from hoarfrost.training.sgd import SGD
+from hoarfrost.computing.sgd import SGD
 
 
 @pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])

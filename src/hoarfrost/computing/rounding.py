@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from hoarfrost.computing.compiling import COMBINED, compiled
+from hoarfrost.computing.sgd import Optimizer
 from hoarfrost.models.resnet import Conv
-from hoarfrost.training.compiling import COMBINED, compiled
-from hoarfrost.training.objective import Objective
-from hoarfrost.training.sgd import Optimizer
 
 
 class Rounded:
@@ -21,7 +20,7 @@ class Rounded:
     numbers are the same.
     """
 
-    def __init__(self, objective: Objective, dtype: torch.dtype) -> None:
+    def __init__(self, objective: nn.Module, dtype: torch.dtype) -> None:
         layers = [layer for layer in objective.modules() if isinstance(layer, Conv)]
         self.layers = [
             (layer, layer.weight.detach().to(dtype).requires_grad_(layer.weight.requires_grad)) for layer in layers

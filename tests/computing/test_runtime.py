@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from hoarfrost.computing.runtime import all_devices, resolve_device
 from hoarfrost.errors import InputError
-from hoarfrost.training.runtime import all_devices, resolve_device
 
 
 @pytest.fixture
