@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from pathlib import Path
 from typing import Any
 
 from hoarfrost.cli import options
-from hoarfrost.cli.table import align, few, short
+from hoarfrost.cli.table import align, few, room_for, short
 from hoarfrost.printing import MISSING, format_score, printable
 
 SUMMARY = "score a model on a labelled folder"
@@ -21,6 +22,9 @@ EXAMPLE = "example: hoarfrost evaluate model2 photos/checked --match photos/unso
 
 SHOWN = 20
 """classes in the table; JSON has all"""
+
+NUMBERS, WIDE = 34, 100
+"""characters that the numbers in it and the space between take, names share the others; and of a line in a file"""
 
 SCORES = ("old", "new", "all", "hm")
 
@@ -79,13 +83,15 @@ def _scores(content: dict[str, Any]) -> str:
 
 def _by_class(content: dict[str, Any]) -> str:
     """A row a class, the worst first; the best are left out where there are many."""
-    rows = [["class", "images", "right", "%", "called", "else mostly taken for"]]
-    classes = content["classes"]
+    rows, classes = [["class", "images", "right", "%", "called", "else mostly taken for"]], content["classes"]
+    keys = {"class": "class", "called": "called", "taken_for": "else mostly taken for"}
+    named = [[title, *(printable(row[key] or "") for row in classes[:SHOWN])] for key, title in keys.items()]
+    room = room_for(named, shutil.get_terminal_size(fallback=(WIDE, 0)).columns - NUMBERS)
     for row in classes[:SHOWN]:
-        taken = "" if row["taken_for"] is None else f"{short(row['taken_for'], 18)} ({row['taken']})"
-        called = MISSING if row["called"] is None else short(row["called"], 14)
+        taken = "" if row["taken_for"] is None else f"{short(row['taken_for'], room)} ({row['taken']})"
+        called = MISSING if row["called"] is None else short(row["called"], room)
         counts = [str(row["images"]), str(row["right"]), format_score(row["accuracy"])]
-        rows.append([short(row["class"]), *counts, called, taken])
+        rows.append([short(row["class"], room), *counts, called, taken])
     left = classes[SHOWN:]
     least = format_score(left[0]["accuracy"]) if left else ""
     more = f"\nand {len(left)} more from {least} % on: --json has all" if left else ""

@@ -28,6 +28,7 @@ QUICK = 1.0
 """seconds: of epochs that take less not each has a line"""
 
 LOOKING, HOLDING_BACK = "looking at images", "trying known classes as new ones"
+SORTING = "telling {} images apart"
 """what takes a while beside the training"""
 
 
@@ -63,6 +64,10 @@ class Lines(Observer):
             left = (now - self.looked) / (done - self.seen) * (count - done)
             self._say(f"{what}  {done}/{count}  {left:.0f} s left")
             self.speaks = now + OFTEN
+
+    def sorting(self, images: int) -> None:
+        """Says why nothing happens."""
+        self._say(SORTING.format(images))
 
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """Notes where the stage begins."""
@@ -112,6 +117,7 @@ class Bars(Observer):
         )
         self.task: Any = None
         self.look: Any = None
+        self.sorts: Any = None
         self.epochs = 0
         self.waits = False
         self.looked = 0.0
@@ -136,8 +142,15 @@ class Bars(Observer):
                 self.progress.remove_task(self.look)
                 self.look = None
 
+    def sorting(self, images: int) -> None:
+        """A bar without an end."""
+        self.sorts = self.progress.add_task(SORTING.format(images), total=None, epoch="", loss="")
+
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """A new bar."""
+        if self.sorts is not None:
+            self.progress.remove_task(self.sorts)
+            self.sorts = None
         self.epochs, self.waits = epochs, False
         self.task = self.progress.add_task(
             stage_name(stage), total=epochs * batches, completed=done * batches, epoch=f"{done}/{epochs}", loss=""

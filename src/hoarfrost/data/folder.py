@@ -86,8 +86,8 @@ class LeftOut:
     frames: Sequence[str] = ()
     unsure: Sequence[str] = ()
 
-    def warn(self, folder: str) -> None:
-        """One warning for all of it; none where nothing was left out."""
+    def in_words(self, folder: str) -> str:
+        """All of it; empty where nothing was left out."""
         parts = [
             f"{_counted(paths, one, many)} ({_named(paths)})"
             for paths, one, many in (
@@ -103,8 +103,7 @@ class LeftOut:
         if self.frames:
             count = _counted(self.frames, "image", "images")
             said.append(f"of {count} in {folder} only the first frame is used ({_named(self.frames)})")
-        if said:
-            warnings.warn("; ".join(said), SkippedFiles, stacklevel=4)
+        return "; ".join(said)
 
 
 def for_heic(unreadable: Sequence[str]) -> str:
@@ -171,8 +170,8 @@ def read_folder(
     keep = ImageStorage(on_disk, cache, photographs, first_read)
     place = str(root) if given is None else "the paths given"
 
-    def check(kept: Ids) -> tuple[PathList, set[str]]:
-        """The paths of those files, and their classes; refuses what cannot be used."""
+    def check(kept: Ids) -> tuple[PathList, set[str], str]:
+        """The paths of those files, their classes, and what was left out; refuses what cannot be used."""
         paths = found.take(kept)
         present = {_class_of(path) for path in paths}
         others = np.delete(np.arange(len(found)), kept)
@@ -185,10 +184,11 @@ def read_folder(
             unsure=unsure,
         )
         _check_any(place, paths, left_out, labelled=labelled)
-        left_out.warn(place)  # before the next refusals, which it may explain
+        if said := left_out.in_words(place):
+            warnings.warn(said, SkippedFiles, stacklevel=3)  # before the next refusals, which it may explain
         if labelled and len(present) < least_classes:
             raise InputError(f"{root} is a folder with one class ('{present.pop()}'): at least two are needed")
-        return paths, present
+        return paths, present, said
 
     def find_broken(files: ImageFiles, kept: Ids) -> Sequence[int]:
         """What cannot be read of the files; where that takes long, after what can be refused before."""
@@ -196,18 +196,18 @@ def read_folder(
             return files.decode_into(None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SkippedFiles)  # it comes at the end, with all that is left out
-            _, present = check(kept)
+            _, present, _ = check(kept)
         return first_read(files, len(present))
 
     images, kept = _read_images(root, found, headers, size=size, channels=channels, keep=keep, find_broken=find_broken)
-    paths, present = check(kept)
+    paths, present, said = check(kept)
     paths = images.files.names if isinstance(images, ImageFiles) else paths
     if not labelled:
-        return ImageSet(images, paths=paths)
+        return ImageSet(images, paths=paths, left_out=said)
     class_names = tuple(name for name in classes if name in present)
     ids = {name: class_id for class_id, name in enumerate(class_names)}
     labels = np.fromiter((ids[_class_of(path)] for path in paths), dtype=np.int64, count=len(paths))
-    return ImageSet(images, labels, class_names, paths)
+    return ImageSet(images, labels, class_names, paths, said)
 
 
 def _class_of(path: str) -> str:

@@ -416,12 +416,14 @@ class ImageSet:
     labels: class ids (N,) from 0 to len(class_names) - 1, or None.
     class_names: empty without labels.
     paths: one an image, relative to the folder they were read from, or None.
+    left_out: what lay beside them and was not read, in words.
     """
 
     images: Pixels | OnDisk
     labels: Ids | None = None
     class_names: tuple[str, ...] = ()
     paths: Sequence[str] | None = None
+    left_out: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.images, OnDisk | np.memmap):

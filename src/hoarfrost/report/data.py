@@ -115,6 +115,8 @@ class DiscoveryData:
     """with those that are not shown"""
     count: Count | None = None
     """how the number of new classes was estimated, if it was"""
+    left_out: str = ""
+    """what lay beside the images and was not read"""
     error: float | None = None
     """the share of the images that are sure that is expected to be taken for old and be new, or the other way round"""
     points: NDArray[np.floating[Any]]

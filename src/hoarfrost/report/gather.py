@@ -91,7 +91,8 @@ def discovery_report(learner: Learner, images: ImageSet, log: Sequence[Entry], *
     data = discovery_data(found, assigned, learner.outputs(prepared), features, prepared, learner.class_names)
     expected = learner.model.calibration.expected if mixed and found.new else None
     error = None if expected is None else expected.error
-    return replace(data, sentence=found.in_words(mixed=mixed), facts=_facts(learner, log), log=log, error=error)
+    sentence, facts = found.in_words(mixed=mixed), _facts(learner, log)
+    return replace(data, sentence=sentence, facts=facts, log=log, error=error, left_out=images.left_out)
 
 
 def _facts(learner: Learner, log: Sequence[Entry]) -> tuple[tuple[str, str], ...]:
@@ -100,7 +101,7 @@ def _facts(learner: Learner, log: Sequence[Entry]) -> tuple[tuple[str, str], ...
         ("seed", str(learner.config.seed)),
         ("backbone", learner.config.backbone),
         ("computed on", learner.runtime.hardware),
-        ("time", f"{sum(line['seconds'] for line in log):.0f} s"),
+        *([("time", f"{sum(line['seconds'] for line in log):.0f} s")] if log else []),
     )
 
 
@@ -110,6 +111,7 @@ def fit_report(
     """What the page of ``fit`` shows of the labelled images."""
     labels, names = images.labels, learner.class_names
     assert labels is not None
+    doubts = [*doubts, *([images.left_out] if images.left_out else [])]
     sizes = np.bincount(labels, minlength=len(names)).tolist()
     learned = f"Learned {len(names)} classes from {len(images)} images"
     if held_out is None:

@@ -172,6 +172,7 @@ def look_at(inference: Inference, before: Model, images: Samples, novel: int | N
     counted = counting_points(inference, images, before.network) if novel is None else None
     if only_new:
         assert counted is not None
+        inference.observer.sorting(len(images))
         count = first(lambda: count_classes(counted, calibration.levels, seed))
         return replace(nothing, novel=count.number, count=count)
     expected = calibration.expected
@@ -188,6 +189,7 @@ def look_at(inference: Inference, before: Model, images: Samples, novel: int | N
         covariance = covariance.diagonal()
     known = KnownClasses(statistics.mean.numpy()[present].astype(np.float64), covariance, len(covariance))
     estimated = None
+    inference.observer.sorting(len(images))
     if counted is not None:
         estimated = first(lambda: count_new_classes(known, points, counted, expected, calibration.levels, seed))
     number = estimated.number if estimated is not None else novel or 0

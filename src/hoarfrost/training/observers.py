@@ -28,6 +28,9 @@ class Observer:
     def held_back(self, done: int, count: int) -> None:
         """Known classes were held back so many times, to see how they are found as new ones; 0 at the beginning."""
 
+    def sorting(self, images: int) -> None:
+        """So many images are about to be told apart, known classes and new ones, which may take a while."""
+
     def compiling(self) -> None:
         """The stage's first step is about to be compiled, which takes a while; then come batches."""
 
@@ -58,6 +61,11 @@ class Observers(Observer):
         """Passes it on."""
         for observer in self.observers:
             observer.held_back(done, count)
+
+    def sorting(self, images: int) -> None:
+        """Passes it on."""
+        for observer in self.observers:
+            observer.sorting(images)
 
     def compiling(self) -> None:
         """Passes it on."""
