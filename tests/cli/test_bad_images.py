@@ -122,3 +122,14 @@ def test_a_missing_data_set_names_a_command_that_works(place: Place) -> None:
     (command,) = re.findall(r"hoarfrost (run .*--download.*)", line)
     parsed = parse([word.strip("'") for word in re.findall(r"'[^']*'|\S+", command)])
     assert (parsed.dataset, parsed.data, parsed.download) == ("cifar10", "my data", True)
+
+
+def test_what_was_left_out_stands_on_the_pages(place: Place) -> None:
+    for folder in ("known/0", "unsorted"):
+        Path(folder, "<b>.jpg").write_text("no image")
+    for command in (FIT, (*DISCOVER, "--out", "made2")):
+        place.well(*command)
+        page = Path(command[command.index("--out") + 1] if command is FIT else "made2", "report.html").read_text()
+        assert "1 file that is no readable image" in page
+        assert "&lt;b&gt;.jpg" in page
+        assert "<b>.jpg" not in page

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hoarfrost import Learner
-from hoarfrost.cli.follow import Bars, Lines
+from hoarfrost.cli.follow import MANY, Bars, Lines
 from hoarfrost.computing.runtime import Compile
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network
@@ -107,6 +107,18 @@ def test_a_bar_of_images_comes_where_it_takes_a_while_and_goes(clock: list[float
     told.held_back(1, 32)
     (task,) = bars.progress.tasks
     assert task.description == "trying known classes as new ones"
+
+
+def test_many_images_that_are_told_apart_are_told_of() -> None:
+    stream, bars = io.StringIO(), Bars()
+    told = Observers([Lines(stream), bars])
+    told.sorting(MANY - 1)
+    assert (stream.getvalue(), bars.progress.tasks) == ("", [])
+    told.sorting(1200)
+    assert stream.getvalue() == "telling 1200 images apart\n"
+    assert [task.description for task in bars.progress.tasks] == ["telling 1200 images apart"]
+    told.stage_started(1, epochs=2, batches=3, done=0)
+    assert [task.description for task in bars.progress.tasks] == ["discovering, step 1"]
 
 
 def test_one_epoch_has_nothing_left(clock: list[float], network: Network) -> None:

@@ -369,15 +369,16 @@ class TestOnce:
     def test_a_discovery_says_what_the_model_predicts_then(self, tmp_path: Path) -> None:
         known, mixed = photographs(tmp_path / "known", 6, 6), photographs(tmp_path / "mixed", 6, 6, first=3)
         learner = Learner(device="cpu", settings={"fit.epochs": 2}).fit(known)
-        for folder, new in ((mixed, True), (known, False)):
-            learner.discover(folder, 3 if new else "auto", only_new=False)
+        again = learner.prepare(known)
+        for images, new in ((learner.prepare(mixed), True), (again, False)):
+            learner.discover(images, 3 if new else "auto", only_new=False)
             assert learner.assigned is not None
-            predicted = learner.predictions(folder, threshold=0.5).ids
+            predicted = learner.predictions(images, threshold=0.5).ids
             assert learner.novel_per_step == (3,)
             assert (learner.assigned == predicted)[learner.assigned >= 0].all()
             assert (learner.assigned >= 0).mean() > 0.8
             assert (predicted >= 0)[learner.assigned < 0].sum() <= 3, "but for a few that are strange"
-        assert (learner.predict(known) == np.arange(36) // 6).mean() > 0.9
+        assert (learner.predict(again) == np.arange(36) // 6).mean() > 0.9
 
     def test_an_image_that_is_unlike_everything_is_unsure(self, tmp_path: Path) -> None:
         known = photographs(tmp_path / "known", 6, 6)
@@ -390,31 +391,33 @@ class TestOnce:
         for number in range(4):  # rings on a gray ground
             rings = 128 + 90 * np.sign(np.sin(np.hypot(x - 9 * number, y) / 3))
             Image.fromarray(np.stack([rings] * 3, axis=2).astype(np.uint8)).save(tmp_path / "unlike" / f"{number}.png")
-        far, near = learner.unlikeness(tmp_path / "unlike"), learner.unlikeness(like)
+        unlike, alike = learner.prepare(tmp_path / "unlike"), learner.prepare(like)
+        far, near = learner.unlikeness(unlike), learner.unlikeness(alike)
         assert near.max() < limit < far.min()
-        assert learner.predictions(like).confidence.min() > 0.5
-        np.testing.assert_array_equal(learner.predictions(like).probabilities, learner.predict_proba(like))
-        of_far = learner.predictions(tmp_path / "unlike", threshold=0.5)
+        assert learner.predictions(alike).confidence.min() > 0.5
+        np.testing.assert_array_equal(learner.predictions(alike).probabilities, learner.predict_proba(alike))
+        of_far = learner.predictions(unlike, threshold=0.5)
         assert set(of_far.names) == {"unsure"}
-        expected = learner.predict_proba(tmp_path / "unlike") * (limit / far[:, None]) ** 4
+        expected = learner.predict_proba(unlike) * (limit / far[:, None]) ** 4
         np.testing.assert_allclose(of_far.probabilities, expected, rtol=1e-3, atol=1e-9)
         learner.save(tmp_path / "model")
         again = Learner.load(tmp_path / "model", device="cpu")
         assert again.model.calibration.unlike == limit
         shutil.copy(tmp_path / "unlike" / "0.png", like / "class-0")
-        again.discover(like, "auto", only_new=False)
+        alike = again.prepare(like)
+        again.discover(alike, "auto", only_new=False)
         assert again.novel_per_step == ()
         assert again.assigned is not None
-        assert (again.assigned < 0).tolist() == [path.endswith(".png") for path in again.prepare(like).paths or ()]
+        assert (again.assigned < 0).tolist() == [path.endswith(".png") for path in alike.paths or ()]
         again.merge("class-1", "class-0").merge("class-2", "class-0").merge("class-3", "class-0")
         assert set(again.predictions(tmp_path / "unlike", threshold=0.5).names) == {"unsure"}, "nor of a merged class"
-        learner.discover(tmp_path / "unlike", 1, only_new=False)
+        learner.discover(unlike, 1, only_new=False)
         assert learner.assigned is not None
         assert ((learner.assigned < 0) | (learner.assigned == 6)).all(), "of no known class"
-        assert "new-1" in learner.predictions(tmp_path / "unlike", threshold=0.5).names
+        assert "new-1" in learner.predictions(unlike, threshold=0.5).names
         learner.reject("new-1")
-        assert set(learner.predictions(tmp_path / "unlike", threshold=0.5).names) == {"unsure"}
-        learner.discover(tmp_path / "unlike", "auto", only_new=False)
+        assert set(learner.predictions(unlike, threshold=0.5).names) == {"unsure"}
+        learner.discover(unlike, "auto", only_new=False)
         assert learner.assigned is not None
         assert ((learner.assigned < 0) | (learner.assigned > 6)).all(), (
             "of no known class, and of none that was rejected"

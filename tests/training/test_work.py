@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from contextlib import suppress
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from hoarfrost import store
 from hoarfrost.computing.processes import Processes
 from hoarfrost.errors import InputError
-from hoarfrost.training.work import workspace
+from hoarfrost.training.work import CHECKPOINT, workspace
 
 
 @pytest.mark.parametrize("resume", [True, False])
@@ -27,6 +28,22 @@ def test_nobody_else_works_on_a_model_that_somebody_is_at_work_on(resume: bool, 
             pass
     assert (out / "model.json").exists()
     with workspace(tmp_path / "other", content, resume=resume, processes=Processes()):
+        pass
+
+
+def test_a_folder_in_the_place_of_a_file_is_seen_before_the_work(tmp_path: Path) -> None:
+    out, content = tmp_path / "model", {"format": store.FORMAT}
+    with suppress(RuntimeError), workspace(out, content, resume=False, processes=Processes()) as unfinished:
+        (unfinished / CHECKPOINT).write_bytes(b"an epoch")
+        raise RuntimeError("killed")
+    (unfinished / "model.json").mkdir()
+    with (
+        pytest.raises(InputError, match=r"model\.json is a folder where a file belongs: move it away"),
+        workspace(out, content, resume=True, processes=Processes()),
+    ):
+        pytest.fail("nothing is begun")
+    (unfinished / "model.json").rmdir()
+    with workspace(out, content, resume=True, processes=Processes()):
         pass
 
 

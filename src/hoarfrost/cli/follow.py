@@ -24,6 +24,8 @@ WIDE = 190
 
 SOON, OFTEN = 2.0, 10.0
 """seconds until something is said of images that are looked at, and from then on between two lines"""
+MANY = 250
+"""images that it takes seconds to tell apart"""
 QUICK = 1.0
 """seconds: of epochs that take less not each has a line"""
 
@@ -66,8 +68,9 @@ class Lines(Observer):
             self.speaks = now + OFTEN
 
     def sorting(self, images: int) -> None:
-        """Says why nothing happens."""
-        self._say(SORTING.format(images))
+        """Says why nothing happens, where it takes a while."""
+        if images >= MANY:
+            self._say(SORTING.format(images))
 
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """Notes where the stage begins."""
@@ -143,8 +146,9 @@ class Bars(Observer):
                 self.look = None
 
     def sorting(self, images: int) -> None:
-        """A bar without an end."""
-        self.sorts = self.progress.add_task(SORTING.format(images), total=None, epoch="", loss="")
+        """A bar without an end, where it takes a while."""
+        if images >= MANY:
+            self.sorts = self.progress.add_task(SORTING.format(images), total=None, epoch="", loss="")
 
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """A new bar."""

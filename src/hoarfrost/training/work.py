@@ -94,6 +94,8 @@ def workspace(out: Path, content: dict[str, Any], *, resume: bool, processes: Pr
         if not resume:
             raise InputError(f"{unfinished} holds unfinished work: --resume goes on with it, or remove it")
         store.check_same(unfinished, content)
+        if (unfinished / "model.json").is_dir():  # before hours of work that could not be kept
+            raise InputError(f"{unfinished / 'model.json'} is a folder where a file belongs: move it away")
         return False
 
     with ExitStack() as at_work:

@@ -70,13 +70,13 @@ def k_means_beside(points: Floats, fixed: Floats, free: int, seed: int, *, start
     drawn = np.random.default_rng(seed).random((starts if free else 0, free, TRIES))
     some = max(1, AT_ONCE // (len(points) * max(free, TRIES)))
     for first in range(0, len(drawn), some):
-        for centres in _first_centres(points, base, drawn[first : first + some]):
-            labels, distances = _settled(points, centres, base)
-            total = float(np.minimum(distances.min(axis=0), base).sum())
-            if total < best.total:
-                left = np.isfinite(distances).any(axis=1)
-                renumbered = np.where(labels < 0, -1, left.cumsum()[labels] - 1)
-                best = FreeCentres(total, renumbered, distances[left].T)
+        labels, distances = _settled(points, _first_centres(points, base, drawn[first : first + some]), base)
+        totals = np.minimum(distances.min(axis=1), base).sum(axis=1)
+        start = int(totals.argmin())
+        if totals[start] < best.total:
+            left = np.isfinite(distances[start]).any(axis=1)
+            renumbered = np.where(labels[start] < 0, -1, left.cumsum()[labels[start]] - 1)
+            best = FreeCentres(float(totals[start]), renumbered, distances[start, left].T)
     return best
 
 
@@ -106,36 +106,47 @@ def _first_centres(points: Floats, base: Floats, drawn: Floats) -> Floats:
 
 
 def _settled(points: Floats, centres: Floats, base: Floats) -> tuple[Ids, Floats]:
-    """``(n,)``: the free centre of each point, once none changes; ``(k, n)`` squared distances from all of them.
+    """``(s, n)``: the free centre of each point, once none changes; ``(s, k, n)`` squared distances from all of them.
 
     Distances from a centre that was taken away are infinite. Points that change at once can go to and fro for ever:
     after some rounds every second one may change, in turns. Only centres whose points have changed are looked at again.
     """
-    apart, every = squared_distances(centres, points), np.arange(len(points))
-    labels, sizes = np.full(len(points), -1), np.full(len(centres), 2)
-    before, turn = [labels] * 4, 0  # the labels of four rounds
+    starts, free, _ = centres.shape
+    found, distances = np.full((starts, len(points)), -1), np.empty((starts, free, len(points)))
+    moving, turns, count = np.arange(starts), np.zeros(starts, dtype=np.int64), 0
+    apart, labels, sizes = _to_points(centres, points), found.copy(), np.full((starts, free), 2)
+    before = np.stack([labels] * 4)  # those of the last four rounds
     while True:
-        at = np.flatnonzero(labels >= 0)
-        own = labels[at]
-        to_own = apart[own, at]
-        apart[own, at] *= np.square(sizes / np.maximum(sizes - 1, 1))[own]
-        nearest = apart.argmin(axis=0)
-        wanted = np.where(apart[nearest, every] < base, nearest, -1)
+        start, point = np.nonzero(labels >= 0)
+        own = labels[start, point]
+        to_own = apart[start, own, point]
+        apart[start, own, point] = to_own * np.square(sizes / np.maximum(sizes - 1, 1))[start, own]
+        nearest = apart.argmin(axis=1)
+        wanted = np.where(np.take_along_axis(apart, nearest[:, None], axis=1)[:, 0] < base, nearest, -1)
         changes = wanted != labels
-        if turn >= ROUNDS or not changes.any():
-            return wanted, apart
-        apart[own, at] = to_own
-        if turn >= TOGETHER:
-            changes[turn % 2 :: 2] = False
-        now = np.where(changes, wanted, labels)
-        changed = np.unique(np.concatenate([labels[changes], wanted[changes]])) if turn else np.arange(len(centres))
-        changed = changed[changed >= 0]
-        members = now == changed[:, None]
-        sizes[changed] = members.sum(axis=1)
-        means = members.astype(points.dtype) @ points / np.maximum(sizes[changed], 1)[:, None]
-        apart[changed] = np.where(sizes[changed, None] > 1, squared_distances(means, points), np.inf)
-        labels = np.where((now >= 0) & (sizes[now] > 1), now, -1)
-        turn += 1
-        if turn > TOGETHER + 4 and np.array_equal(labels, before[turn % 4]):
-            turn += (ROUNDS - turn) // 4 * 4  # for ever the same four rounds: the last of them are left
-        before[turn % 4] = labels
+        goes_on = changes.any(axis=1) & (turns < ROUNDS)
+        found[moving[~goes_on]], distances[moving[~goes_on]] = wanted[~goes_on], apart[~goes_on]
+        if not goes_on.any():
+            return found, distances
+        apart[start, own, point] = to_own
+        if not goes_on.all():
+            every = (moving, turns, apart, labels, sizes, wanted, changes)
+            moving, turns, apart, labels, sizes, wanted, changes = (of_start[goes_on] for of_start in every)
+            before = before[:, goes_on]
+        for half in (0, 1):
+            changes[(turns >= TOGETHER) & (turns % 2 == half), half::2] = False
+        start, point = np.nonzero(changes)
+        changed = np.full((len(moving), free + 1), count == 0)
+        changed[start, labels[start, point]] = changed[start, wanted[start, point]] = True
+        labels = np.where(changes, wanted, labels)
+        start, centre = np.nonzero(changed[:, :-1])  # -1 is no centre
+        members = labels[start] == centre[:, None]
+        size = sizes[start, centre] = members.sum(axis=1)
+        means = members.astype(points.dtype) @ points / np.maximum(size, 1)[:, None]
+        apart[start, centre] = np.where(size[:, None] > 1, squared_distances(means, points), np.inf)
+        labels = np.where((labels >= 0) & (np.take_along_axis(sizes, np.maximum(labels, 0), axis=1) > 1), labels, -1)
+        turns += 1
+        again = (turns > TOGETHER + 4) & (labels == before[count % 4]).all(axis=1)
+        turns[again] += (ROUNDS - turns[again]) // 4 * 4  # for ever the same four rounds: the last of them are left
+        before[count % 4] = labels
+        count += 1
