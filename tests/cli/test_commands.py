@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,12 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from hoarfrost.cli import VERBS, main
+from hoarfrost.cli.discover import summary_of
 from hoarfrost.computing.runtime import Runtime
+from hoarfrost.models.model import Discovery
+from hoarfrost.models.readout import Calibration
+from hoarfrost.unsorted.mixed import Expected
+from hoarfrost.unsorted.number import Count
 
 SHORT = ["--epochs", "1", "--device", "cpu"]
 
@@ -304,3 +310,16 @@ def test_threads_sleep_while_they_wait(
         monkeypatch.delenv(name)
     assert main(["methods"]) == 0
     assert os.environ[name] == waits
+
+
+def test_a_discovery_is_told_as_the_pages_show_it() -> None:
+    found = Discovery(400, 260, 20, (70, 30, 20), Count(3, 2, 4, 5.0, (9.0, 6.0, 5.5)))
+    expected = Expected(gain=1, distance=1, deviation=1, error=0.042)
+    model: Any = SimpleNamespace(
+        discovery=found, calibration=Calibration(expected=expected), class_names=("rose", "new-1", "new-2", "new-3")
+    )
+    _, text = summary_of(model, (), mixed=True)
+    first, *classes, number, error = text.splitlines()
+    assert classes == ["  new-1  70 images", "  new-2  30 images", "  new-3  20 images"]
+    page = (Path(__file__).parents[2] / "docs" / "unsorted.md").read_text()
+    assert f"model2: {first}\n  …\n{number}\n{error}\n" in page
