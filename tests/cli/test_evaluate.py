@@ -144,6 +144,17 @@ def test_more_classes_than_were_found_are_scored(place: Place) -> None:
     place.refused("evaluate", "model", "checked", words=("checked", "no class that this model knows"))
 
 
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_names_have_the_room_that_there_is(place: Place, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    name = "a name of thirty-two characters."
+    Path("checked/3").rename(f"checked/{name}")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    table = place.well(*EVALUATE).out.partition("class  ")[2].split("\n\n")[0].splitlines()[1:]
+    (line,) = (line for line in table if line.startswith("a name of"))
+    assert len(line) <= columns or line.startswith(f"{name[:11]}…")
+    assert line.startswith(name) == (columns >= 80), "cut only where it has to be"
+
+
 def test_a_long_table_has_the_worst_classes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("checked/3").rename("checked/" + "long " * 30)
     whole = place.well(*EVALUATE).out

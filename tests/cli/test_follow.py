@@ -112,13 +112,13 @@ def test_a_bar_of_images_comes_where_it_takes_a_while_and_goes(clock: list[float
 def test_many_images_that_are_told_apart_are_told_of() -> None:
     stream, bars = io.StringIO(), Bars()
     told = Observers([Lines(stream), bars])
-    told.sorting(MANY - 1)
+    told.sorting(MANY - 1, done=False)
     assert (stream.getvalue(), bars.progress.tasks) == ("", [])
-    told.sorting(1200)
+    told.sorting(1200, done=False)
     assert stream.getvalue() == "telling 1200 images apart\n"
     assert [task.description for task in bars.progress.tasks] == ["telling 1200 images apart"]
-    told.stage_started(1, epochs=2, batches=3, done=0)
-    assert [task.description for task in bars.progress.tasks] == ["discovering, step 1"]
+    told.sorting(1200, done=True)
+    assert (stream.getvalue().count("\n"), bars.progress.tasks) == (1, [])
 
 
 def test_one_epoch_has_nothing_left(clock: list[float], network: Network) -> None:

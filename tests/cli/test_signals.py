@@ -130,7 +130,7 @@ def test_processes_end_with_the_launcher_that_started_them(tmp_path: Path) -> No
     script = tmp_path / "child.py"
     script.write_text(
         "import os, time\n"
-        "from hoarfrost.computing.launch import end_with_parent\n"
+        "from hoarfrost.launch import end_with_parent\n"
         "end_with_parent()\n"
         f"open({str(tmp_path / 'pid')!r} + '.part', 'w').write(str(os.getpid()))\n"
         f"os.rename({str(tmp_path / 'pid')!r} + '.part', {str(tmp_path / 'pid')!r})\n"

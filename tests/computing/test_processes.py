@@ -19,10 +19,10 @@ from torch import Tensor
 
 from hoarfrost import InputError, Learner, launch
 from hoarfrost.cli import main
-from hoarfrost.computing.launch import Launched
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Normaliser, Share
+from hoarfrost.launch import Launched
 
 from ..cli.place import save_digits
 from ..forked import Forked

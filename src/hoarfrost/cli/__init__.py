@@ -33,8 +33,8 @@ from hoarfrost.cli import (
     undo,
 )
 from hoarfrost.cli.signals import Ended, ending, exit_code
-from hoarfrost.computing.launch import Launched
 from hoarfrost.errors import InputError, out_of_memory
+from hoarfrost.launch import Launched
 from hoarfrost.printing import printable
 
 VERBS: dict[str, ModuleType] = {

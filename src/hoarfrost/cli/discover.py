@@ -94,6 +94,7 @@ def main(args: argparse.Namespace) -> int:
     else:
         beside = work.workspace(out, content, resume=args.resume, processes=processes)
         with beside as unfinished, Following() as progress:
+            learner.follow(progress)
             log = LogFile(unfinished / "log.jsonl")
             novel: int | Literal["auto"] = "auto" if args.novel is None else args.novel
             # By what fit has learned to expect of folders, which is the model's method's.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hoarfrost.cli import options
-from hoarfrost.cli.table import align, few, room_for, short
+from hoarfrost.cli.table import align, few, short
 from hoarfrost.printing import MISSING, format_score, printable
 
 SUMMARY = "score a model on a labelled folder"
@@ -23,8 +23,11 @@ EXAMPLE = "example: hoarfrost evaluate model2 photos/checked --match photos/unso
 SHOWN = 20
 """classes in the table; JSON has all"""
 
-NUMBERS, WIDE = 34, 100
-"""characters that the numbers in it and the space between take, names share the others; and of a line in a file"""
+IN_A_FILE = 100
+"""characters of a line, where no terminal says how many it has"""
+
+MOST_OF_A_NAME, LEAST_OF_A_NAME = 60, 12
+"""characters of a name in the table: as many as there is room for, from the second to the first"""
 
 SCORES = ("old", "new", "all", "hm")
 
@@ -83,19 +86,24 @@ def _scores(content: dict[str, Any]) -> str:
 
 def _by_class(content: dict[str, Any]) -> str:
     """A row a class, the worst first; the best are left out where there are many."""
-    rows, classes = [["class", "images", "right", "%", "called", "else mostly taken for"]], content["classes"]
-    keys = {"class": "class", "called": "called", "taken_for": "else mostly taken for"}
-    named = [[title, *(printable(row[key] or "") for row in classes[:SHOWN])] for key, title in keys.items()]
-    room = room_for(named, shutil.get_terminal_size(fallback=(WIDE, 0)).columns - NUMBERS)
-    for row in classes[:SHOWN]:
+    titles, classes = ["class", "images", "right", "%", "called", "else mostly taken for"], content["classes"]
+
+    def cells(row: dict[str, Any], room: int) -> list[str]:
         taken = "" if row["taken_for"] is None else f"{short(row['taken_for'], room)} ({row['taken']})"
         called = MISSING if row["called"] is None else short(row["called"], room)
         counts = [str(row["images"]), str(row["right"]), format_score(row["accuracy"])]
-        rows.append([short(row["class"], room), *counts, called, taken])
+        return [short(row["class"], room), *counts, called, taken]
+
+    def table(room: int) -> str:
+        return align([titles, *(cells(row, room) for row in classes[:SHOWN])], text=(0, 4, 5))
+
+    columns, room = shutil.get_terminal_size(fallback=(IN_A_FILE, 0)).columns, MOST_OF_A_NAME
+    while room > LEAST_OF_A_NAME and max(map(len, table(room).splitlines())) > columns:
+        room -= 1
     left = classes[SHOWN:]
     least = format_score(left[0]["accuracy"]) if left else ""
     more = f"\nand {len(left)} more from {least} % on: --json has all" if left else ""
-    return align(rows, text=(0, 4, 5)) + more
+    return table(room) + more
 
 
 def _in_words(content: dict[str, Any]) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from hoarfrost.computing.launch import Launched
 from hoarfrost.errors import InputError
+from hoarfrost.launch import Launched
 from hoarfrost.training.observers import Entry, Observer
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ WIDE = 190
 SOON, OFTEN = 2.0, 10.0
 """seconds until something is said of images that are looked at, and from then on between two lines"""
 MANY = 250
-"""images that it takes seconds to tell apart"""
+"""images from which on it takes seconds to tell them apart, and is said"""
 QUICK = 1.0
 """seconds: of epochs that take less not each has a line"""
 
@@ -67,9 +67,9 @@ class Lines(Observer):
             self._say(f"{what}  {done}/{count}  {left:.0f} s left")
             self.speaks = now + OFTEN
 
-    def sorting(self, images: int) -> None:
+    def sorting(self, images: int, *, done: bool) -> None:
         """Says why nothing happens, where it takes a while."""
-        if images >= MANY:
+        if images >= MANY and not done:
             self._say(SORTING.format(images))
 
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
@@ -114,7 +114,7 @@ class Bars(Observer):
             TextColumn("{task.fields[epoch]}"),
             TextColumn("{task.fields[loss]}"),
             TimeElapsedColumn(),
-            TextColumn("left"),
+            TextColumn("{task.fields[left]}"),
             TimeRemainingColumn(),
             console=Console(stderr=True),
         )
@@ -138,26 +138,31 @@ class Bars(Observer):
         if done == 0:
             self.looked = now
         elif self.look is None and now >= self.looked + SOON:
-            self.look = self.progress.add_task(what, total=count, epoch="", loss="")
+            self.look = self.progress.add_task(what, total=count, epoch="", loss="", left="left")
         if self.look is not None:
             self.progress.update(self.look, completed=done, epoch=f"{done}/{count}")
             if done in (0, count):
                 self.progress.remove_task(self.look)
                 self.look = None
 
-    def sorting(self, images: int) -> None:
-        """A bar without an end, where it takes a while."""
-        if images >= MANY:
-            self.sorts = self.progress.add_task(SORTING.format(images), total=None, epoch="", loss="")
+    def sorting(self, images: int, *, done: bool) -> None:
+        """A bar that does not say how far it is, where it takes a while; it goes at the end."""
+        if images >= MANY and not done:
+            self.sorts = self.progress.add_task(SORTING.format(images), total=None, epoch="", loss="", left="")
+        elif self.sorts is not None:
+            self.progress.remove_task(self.sorts)
+            self.sorts = None
 
     def stage_started(self, stage: int, *, epochs: int, batches: int, done: int) -> None:
         """A new bar."""
-        if self.sorts is not None:
-            self.progress.remove_task(self.sorts)
-            self.sorts = None
         self.epochs, self.waits = epochs, False
         self.task = self.progress.add_task(
-            stage_name(stage), total=epochs * batches, completed=done * batches, epoch=f"{done}/{epochs}", loss=""
+            stage_name(stage),
+            total=epochs * batches,
+            completed=done * batches,
+            epoch=f"{done}/{epochs}",
+            loss="",
+            left="left",
         )
 
     def compiling(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hoarfrost import plugins
-from hoarfrost.computing.launch import Launched
+from hoarfrost.launch import Launched
 from hoarfrost.printing import printable_json, printable_lines
 
 if TYPE_CHECKING:

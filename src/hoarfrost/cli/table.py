@@ -33,21 +33,6 @@ def short(name: str, width: int = 20) -> str:
     return shown if len(shown) <= width else f"{shown[: width - 1]}…"
 
 
-def room_for(columns: Sequence[Sequence[str]], width: int, least: int = 12) -> int:
-    """The most characters of a name, so that columns of names fit into a width, where that can be.
-
-    >>> room_for([["rose", "tulip"], ["a long name of a flower"]], 80), room_for([["tulip"], ["a long name"]], 20, 4)
-    (23, 11)
-    >>> room_for([["tulip"], ["a long name"]], 14, 4), room_for([["tulip"], ["a long name"]], 2, 4)
-    (9, 4)
-    """
-    lengths = [max(map(len, names), default=0) for names in columns]
-    room = max(lengths, default=0)
-    while room > least and sum(min(length, room) for length in lengths) > width:
-        room -= 1
-    return max(room, least)
-
-
 def few(names: Sequence[str], count: int = 3) -> str:
     """The first of some names, and how many more there are.
 

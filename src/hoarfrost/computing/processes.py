@@ -21,9 +21,9 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from hoarfrost.computing.launch import Launched, end_with_parent
 from hoarfrost.data.sources import WHOLE, Share
 from hoarfrost.errors import InputError
+from hoarfrost.launch import Launched, end_with_parent
 from hoarfrost.models.statistics import Tally
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import torch
 
-from hoarfrost.computing.launch import Launched
 from hoarfrost.computing.processes import Processes, SeveralProcesses
 from hoarfrost.errors import InputError, unknown
+from hoarfrost.launch import Launched
 
 Compile = Literal["auto", "on", "off"]
 

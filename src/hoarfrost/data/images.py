@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hoarfrost.computing.launch import Launched
 from hoarfrost.data.arrays import CHUNK, Ids, Pixels, as_images, check_names, fit_to, resized, with_channels
 from hoarfrost.data.paths import FileList, Indices, PathList
 from hoarfrost.data.rows import Features
 from hoarfrost.errors import InputError
+from hoarfrost.launch import Launched
 from hoarfrost.reading import open_regular
 
 if TYPE_CHECKING:

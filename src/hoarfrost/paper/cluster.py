@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from hoarfrost.computing.launch import end_with_parent
 from hoarfrost.errors import InputError
+from hoarfrost.launch import end_with_parent
 from hoarfrost.paper.plan import Job, Launch, Planned, log_of
 
 

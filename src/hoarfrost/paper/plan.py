@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hoarfrost import store
-from hoarfrost.computing.launch import end_with_parent
 from hoarfrost.config import DECIDED, Config
 from hoarfrost.errors import InputError
 from hoarfrost.forms import METRICS, misfit_of_steps
+from hoarfrost.launch import end_with_parent
 from hoarfrost.methods import get_method
 from hoarfrost.recipes import get_recipe
 from hoarfrost.settings import from_json, override, parse_setting

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -161,6 +162,16 @@ class Look:
     """how the number was estimated, if it was"""
 
 
+@contextmanager
+def _telling_apart(observer: Observer, images: int) -> Iterator[None]:
+    """Within the block the images are told apart."""
+    observer.sorting(images, done=False)
+    try:
+        yield
+    finally:
+        observer.sorting(images, done=True)
+
+
 def look_at(inference: Inference, before: Model, images: Samples, novel: int | None, *, only_new: bool) -> Look:
     """Estimates the number of new classes, where it is None, and sorts out known ones, unless all are new."""
     none = np.zeros(len(images), dtype=bool)
@@ -172,8 +183,8 @@ def look_at(inference: Inference, before: Model, images: Samples, novel: int | N
     counted = counting_points(inference, images, before.network) if novel is None else None
     if only_new:
         assert counted is not None
-        inference.observer.sorting(len(images))
-        count = first(lambda: count_classes(counted, calibration.levels, seed))
+        with _telling_apart(inference.observer, len(images)):
+            count = first(lambda: count_classes(counted, calibration.levels, seed))
         return replace(nothing, novel=count.number, count=count)
     expected = calibration.expected
     if expected is None:
@@ -189,10 +200,10 @@ def look_at(inference: Inference, before: Model, images: Samples, novel: int | N
         covariance = covariance.diagonal()
     known = KnownClasses(statistics.mean.numpy()[present].astype(np.float64), covariance, len(covariance))
     estimated = None
-    inference.observer.sorting(len(images))
-    if counted is not None:
-        estimated = first(lambda: count_new_classes(known, points, counted, expected, calibration.levels, seed))
-    number = estimated.number if estimated is not None else novel or 0
-    found = first(lambda: tell_apart(known, points, number, seed))
+    with _telling_apart(inference.observer, len(images)):
+        if counted is not None:
+            estimated = first(lambda: count_new_classes(known, points, counted, expected, calibration.levels, seed))
+        number = estimated.number if estimated is not None else novel or 0
+        found = first(lambda: tell_apart(known, points, number, seed))
     labels = np.where(found.labels < 0, -1, present[found.labels])
     return Look(number, labels, found.unsure(expected), found.strange, estimated)

@@ -310,7 +310,7 @@ class Learner:
         """What ``discover`` would begin with: how many classes are new, and which images are of known ones."""
         images = self.prepare(unlabelled).without_labels()
         number = None if novel == "auto" else check_novel(novel, len(images))
-        return self._stage(self.config, None, None).look(self.model, images, number, only_new=only_new)
+        return self._stage(self.config, self._observer, None).look(self.model, images, number, only_new=only_new)
 
     def _discover(
         self,

@@ -28,8 +28,8 @@ class Observer:
     def held_back(self, done: int, count: int) -> None:
         """Known classes were held back so many times, to see how they are found as new ones; 0 at the beginning."""
 
-    def sorting(self, images: int) -> None:
-        """So many images are about to be told apart, known classes and new ones, which may take a while."""
+    def sorting(self, images: int, *, done: bool) -> None:
+        """So many images are about to be told apart by class, which may take a while; or that is ``done``."""
 
     def compiling(self) -> None:
         """The stage's first step is about to be compiled, which takes a while; then come batches."""
@@ -62,10 +62,10 @@ class Observers(Observer):
         for observer in self.observers:
             observer.held_back(done, count)
 
-    def sorting(self, images: int) -> None:
+    def sorting(self, images: int, *, done: bool) -> None:
         """Passes it on."""
         for observer in self.observers:
-            observer.sorting(images)
+            observer.sorting(images, done=done)
 
     def compiling(self) -> None:
         """Passes it on."""

@@ -16,6 +16,8 @@ from hoarfrost.models.model import Model
 from hoarfrost.training.observers import LogFile
 
 CHECKPOINT = "checkpoint.safetensors"
+WRITTEN = ("log.jsonl", "weights.safetensors", "prototypes.safetensors", "report.html", "model.json")
+"""files that are written at the end, or while the work goes on"""
 
 
 def unfinished_beside(out: Path) -> Path:
@@ -94,8 +96,9 @@ def workspace(out: Path, content: dict[str, Any], *, resume: bool, processes: Pr
         if not resume:
             raise InputError(f"{unfinished} holds unfinished work: --resume goes on with it, or remove it")
         store.check_same(unfinished, content)
-        if (unfinished / "model.json").is_dir():  # before hours of work that could not be kept
-            raise InputError(f"{unfinished / 'model.json'} is a folder where a file belongs: move it away")
+        for file in (unfinished / name for name in WRITTEN):
+            if file.is_dir():  # said before hours of work that could not be kept
+                raise InputError(f"{file} is a folder where a file belongs: move it away")
         return False
 
     with ExitStack() as at_work:

@@ -115,7 +115,7 @@ def _settled(points: Floats, centres: Floats, base: Floats) -> tuple[Ids, Floats
     found, distances = np.full((starts, len(points)), -1), np.empty((starts, free, len(points)))
     moving, turns, count = np.arange(starts), np.zeros(starts, dtype=np.int64), 0
     apart, labels, sizes = _to_points(centres, points), found.copy(), np.full((starts, free), 2)
-    before = np.stack([labels] * 4)  # those of the last four rounds
+    before = np.stack([labels] * 4)  # labels of the last four rounds; `turns` is `count` and what was skipped, by fours
     while True:
         start, point = np.nonzero(labels >= 0)
         own = labels[start, point]
@@ -147,6 +147,6 @@ def _settled(points: Floats, centres: Floats, base: Floats) -> tuple[Ids, Floats
         labels = np.where((labels >= 0) & (np.take_along_axis(sizes, np.maximum(labels, 0), axis=1) > 1), labels, -1)
         turns += 1
         again = (turns > TOGETHER + 4) & (labels == before[count % 4]).all(axis=1)
-        turns[again] += (ROUNDS - turns[again]) // 4 * 4  # for ever the same four rounds: the last of them are left
+        turns[again] += (ROUNDS - turns[again]) // 4 * 4  # from here on four rounds repeat: to the last of them
         before[count % 4] = labels
         count += 1

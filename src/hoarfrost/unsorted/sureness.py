@@ -1,6 +1,7 @@
 """How sure one may be of what a model says of photographs: from known classes, some of which are held back as new ones.
 
-Where features never change, this can be tried out before there is a folder with anything new in it.
+Where features never change, this can be tried out before there is a folder with anything new in it. A ridge is what is
+added to the variances of features before distances are measured by them, as in `KnownClasses`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ UNLIKE, PARTS = 2.0, 6
 """times the median squared distance of held-out images of known classes: what lies farther off is unlike everything;
 and in how many parts they are held out"""
 LOOKED_AT = np.geomspace(0.05, 100, 120)
-"""temperatures"""
+"""temperatures that are tried"""
 
 
 def held_back_temperatures(
