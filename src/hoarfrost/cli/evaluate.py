@@ -86,7 +86,7 @@ def _scores(content: dict[str, Any]) -> str:
 
 def _by_class(content: dict[str, Any]) -> str:
     """A row a class, the worst first; the best are left out where there are many."""
-    titles, classes = ["class", "images", "right", "%", "called", "else mostly taken for"], content["classes"]
+    titles, classes = ["class", "images", "right", "%", "called", "mistaken for"], content["classes"]
 
     def cells(row: dict[str, Any], room: int) -> list[str]:
         taken = "" if row["taken_for"] is None else f"{short(row['taken_for'], room)} ({row['taken']})"
