@@ -25,6 +25,7 @@ from hoarfrost.models.readout import Calibration, Gaussians
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.calibration import fitted_temperature
 from hoarfrost.training.inference import Inference
+from hoarfrost.training.observers import Observer
 from hoarfrost.unsorted.number import Levels
 
 from ..computing.test_processes import finished, start
@@ -230,6 +231,24 @@ def test_a_mixed_folder_whose_number_nobody_knows(
     assert 2 <= learner.count.number <= 9
     assert learner.assigned is not None
     assert learner.assigned.min() >= OLD
+
+
+@pytest.mark.parametrize("only_new", [True, False])
+def test_whoever_follows_hears_when_images_are_told_apart(
+    fitted: Path, images: tuple[ImageSet, ImageSet], only_new: bool
+) -> None:
+    told = list[tuple[int, bool]]()
+
+    class Told(Observer):
+        def sorting(self, images: int, *, done: bool) -> None:
+            told.append((images, done))
+
+    some, learner = images[1].take(slice(None, None, 4)), Learner.load(fitted, "cpu")
+    learner.follow(Told())
+    learner.look(some, only_new=only_new)
+    assert told == [(len(some), False), (len(some), True)]
+    learner.discover(some, only_new=only_new, observer=Told())
+    assert len(told) == 4
 
 
 def test_a_model_of_an_earlier_version_says_what_it_lacks(fitted: Path, images: tuple[ImageSet, ImageSet]) -> None:

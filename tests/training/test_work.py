@@ -13,7 +13,7 @@ import pytest
 from hoarfrost import store
 from hoarfrost.computing.processes import Processes
 from hoarfrost.errors import InputError
-from hoarfrost.training.work import CHECKPOINT, workspace
+from hoarfrost.training.work import CHECKPOINT, WRITTEN, workspace
 
 
 @pytest.mark.parametrize("resume", [True, False])
@@ -31,18 +31,19 @@ def test_nobody_else_works_on_a_model_that_somebody_is_at_work_on(resume: bool, 
         pass
 
 
-def test_a_folder_in_the_place_of_a_file_is_seen_before_the_work(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_folder_in_the_place_of_a_file_is_seen_before_the_work(name: str, tmp_path: Path) -> None:
     out, content = tmp_path / "model", {"format": store.FORMAT}
     with suppress(RuntimeError), workspace(out, content, resume=False, processes=Processes()) as unfinished:
         (unfinished / CHECKPOINT).write_bytes(b"an epoch")
         raise RuntimeError("killed")
-    (unfinished / "model.json").mkdir()
+    (unfinished / name).mkdir()
     with (
-        pytest.raises(InputError, match=r"model\.json is a folder where a file belongs: move it away"),
+        pytest.raises(InputError, match=rf"{name} is a folder where a file belongs: move it away"),
         workspace(out, content, resume=True, processes=Processes()),
     ):
         pytest.fail("nothing is begun")
-    (unfinished / "model.json").rmdir()
+    (unfinished / name).rmdir()
     with workspace(out, content, resume=True, processes=Processes()):
         pass
 

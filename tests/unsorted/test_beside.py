@@ -112,13 +112,14 @@ def groups(labels: Sequence[int]) -> set[frozenset[int]]:
     return {frozenset(at for at, own in enumerate(labels) if own == label) for label in set(labels) - {-1}}
 
 
+@pytest.mark.parametrize("starts", [1, 4])  # of one the last round shows, also where rounds repeat to the end
 @pytest.mark.parametrize("seed", range(12))
-def test_it_finds_what_one_start_after_the_other_finds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_finds_what_one_start_after_the_other_finds(seed: int, starts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beside, "TOGETHER", 2)  # so that they take turns now and then
     random = np.random.default_rng(seed)
     points, fixed = random.normal(size=(60, 2)) * 4, random.normal(size=(2, 2))
-    found = k_means_beside(points, fixed, 10, seed, starts=4)
-    total, labels = naive(points, fixed, 10, seed, starts=4)
+    found = k_means_beside(points, fixed, 10, seed, starts=starts)
+    total, labels = naive(points, fixed, 10, seed, starts=starts)
     assert found.total == pytest.approx(total)
     assert groups(found.labels.tolist()) == groups(labels)
     assert sorted(set(found.labels.tolist()) - {-1}) == list(range(found.distances.shape[1])), "centres that are left"

@@ -113,9 +113,10 @@ def _settled(points: Floats, centres: Floats, base: Floats) -> tuple[Ids, Floats
     """
     starts, free, _ = centres.shape
     found, distances = np.full((starts, len(points)), -1), np.empty((starts, free, len(points)))
-    moving, turns, count = np.arange(starts), np.zeros(starts, dtype=np.int64), 0
+    moving, rounds = np.arange(starts), 0
+    turns = np.zeros(starts, dtype=np.int64)  # rounds of each start, and those that it skipped, by fours
     apart, labels, sizes = _to_points(centres, points), found.copy(), np.full((starts, free), 2)
-    before = np.stack([labels] * 4)  # labels of the last four rounds; `turns` is `count` and what was skipped, by fours
+    earlier = np.stack([labels] * 4)  # labels of the last four rounds
     while True:
         start, point = np.nonzero(labels >= 0)
         own = labels[start, point]
@@ -132,11 +133,11 @@ def _settled(points: Floats, centres: Floats, base: Floats) -> tuple[Ids, Floats
         if not goes_on.all():
             every = (moving, turns, apart, labels, sizes, wanted, changes)
             moving, turns, apart, labels, sizes, wanted, changes = (of_start[goes_on] for of_start in every)
-            before = before[:, goes_on]
+            earlier = earlier[:, goes_on]
         for half in (0, 1):
             changes[(turns >= TOGETHER) & (turns % 2 == half), half::2] = False
         start, point = np.nonzero(changes)
-        changed = np.full((len(moving), free + 1), count == 0)
+        changed = np.full((len(moving), free + 1), rounds == 0)
         changed[start, labels[start, point]] = changed[start, wanted[start, point]] = True
         labels = np.where(changes, wanted, labels)
         start, centre = np.nonzero(changed[:, :-1])  # -1 is no centre
@@ -146,7 +147,7 @@ def _settled(points: Floats, centres: Floats, base: Floats) -> tuple[Ids, Floats
         apart[start, centre] = np.where(size[:, None] > 1, squared_distances(means, points), np.inf)
         labels = np.where((labels >= 0) & (np.take_along_axis(sizes, np.maximum(labels, 0), axis=1) > 1), labels, -1)
         turns += 1
-        again = (turns > TOGETHER + 4) & (labels == before[count % 4]).all(axis=1)
-        turns[again] += (ROUNDS - turns[again]) // 4 * 4  # from here on four rounds repeat: to the last of them
-        before[count % 4] = labels
-        count += 1
+        repeats = (turns > TOGETHER + 4) & (labels == earlier[rounds % 4]).all(axis=1)
+        turns[repeats] += (ROUNDS - turns[repeats]) // 4 * 4  # the same four again and again: on to the last
+        earlier[rounds % 4] = labels
+        rounds += 1
