@@ -100,6 +100,26 @@ def test_folders_of_few_known_images_have_nothing_new(classes: int, size: int) -
     assert all(anything_new(known, np.concatenate([folder, new]), expected, seed=0) for folder in old)
 
 
+@pytest.mark.parametrize(("learned", "in_folder", "of_new"), [(5, 26, 30), (26, 6, 7)])
+@pytest.mark.parametrize("seed", range(2))
+def test_new_classes_are_as_large_as_known_ones_in_the_folder(
+    learned: int, in_folder: int, of_new: int, seed: int
+) -> None:
+    """With the size of a class where it was learned, 14, 12, 1 and 2 are counted."""
+    known, expected, levels = learned_of(range(12), learned, seed, apart=1.0)
+    (old, _), (new, _) = images(range(12), in_folder, 10 + seed, 1.0), images(range(12, 16), of_new, 20 + seed, 1.0)
+    folder = np.concatenate([old, new])
+    assert count_new_classes(known, folder, folder, expected, levels, seed=0).number == 4
+
+
+def test_a_few_images_that_look_known_do_not_say_how_large_classes_are() -> None:
+    """With the size that those have, 6 are counted."""
+    known, expected, levels = learned_of(range(12), 40, seed=0, apart=1.0)
+    (old, _), (new, _) = images(range(1), LEAST, seed=10, apart=1.0), images(range(12, 16), 40, seed=20, apart=1.0)
+    folder = np.concatenate([old, new])
+    assert count_new_classes(known, folder, folder, expected, levels, seed=0).number == 4
+
+
 def test_parts_of_known_classes_are_no_new_ones() -> None:
     """Their means were learned from few images, so that those in the folder lie beside them, all to the same side."""
     for seed in range(3):

@@ -92,6 +92,15 @@ def test_a_sample_is_counted_by_the_level_of_its_size(monkeypatch: pytest.Monkey
     assert levels.at(12)[1] <= count.level <= levels.at(24)[1]
 
 
+def test_levels_lie_between_those_that_are_known_and_go_on_with_the_root_of_the_size() -> None:
+    levels = Levels(32.0, sizes=(8.0, 32.0), low=(1.0, 2.0), level=(2.0, 8.0), high=(4.0, 8.0))
+    assert levels.at(8) == pytest.approx((1, 2, 4))
+    assert levels.at(16) == pytest.approx((2**0.5, 4, 32**0.5)), "half-way, by logarithms"
+    assert levels.at(32) == pytest.approx((2, 8, 8))
+    assert levels.at(128) == pytest.approx((4, 16, 16))
+    assert levels.at(2) == pytest.approx((1, 2, 4))
+
+
 def test_too_few_images_say_nothing() -> None:
     assert learned_levels(np.zeros((6, 2)), np.array([0, 0, 0, 1, 1, 1]), seed=0) == Levels()
     with pytest.raises(InputError, match=r"--novel N"):

@@ -42,6 +42,8 @@ BESIDE = 3
 """free centres more than there are new classes, from which it is learned what such centres explain"""
 MOST_TRIED = 24
 """numbers of free centres that are compared by what they explain"""
+COME_BACK = 0.1
+"""the share of a folder's images that must be of known classes, for these to show how large a class is there"""
 MANY_FREE = 8
 """free centres at least, to find images that are surely of known classes in a folder that has new ones"""
 
@@ -55,6 +57,16 @@ def _known_size(of_known: Ids) -> float:
     """Images in the class of a random one of these images, which have the known classes ``(n,)``."""
     counts = np.bincount(of_known)
     return max(float(np.square(counts).sum() / max(counts.sum(), 1)), 2.0)
+
+
+def _usual_size(of_known: Ids, images: int) -> float | None:
+    """The median of how many images known classes have in a folder of so many ``images``; None where few are of any.
+
+    ``of_known`` are the classes of those that surely have one.
+    """
+    counts = np.bincount(of_known)
+    counts = counts[counts >= LEAST]
+    return float(np.median(counts)) if counts.sum() > COME_BACK * images else None
 
 
 def first_gain(points: Floats, fixed: Floats, seed: int) -> float:
@@ -122,7 +134,8 @@ def count_new_classes(
 
     It is the largest number of free centres for which Ward finds as many clusters, or more, in the images they take,
     and which `tell_apart` will find again. Centres with fewer images than a class must have, and those of a part of a
-    known class, do not count, and no more count than are worth it.
+    known class, do not count, and no more count than are worth it. New classes are taken to be as large as known ones
+    are in this folder, or where they were learned, if hardly any come back.
     """
     if len(points) > MOST:
         sample = np.sort(np.random.default_rng(seed).permutation(len(points))[:MOST])
@@ -135,6 +148,7 @@ def count_new_classes(
     to_known, sure = squared_distances(seen, fixed), _surely_known(seen, fixed, seed, least=MANY_FREE)
     base, of_known = up_to_limit(to_known.min(axis=1)), to_known.argmin(axis=1)
     size = _known_size(of_known[sure])
+    levels = replace(levels, images_a_class=_usual_size(of_known[sure], len(points)) or levels.images_a_class)
     usual = expected.gain * size * (base[sure].mean() if sure.any() else 0.0)
 
     @cache
