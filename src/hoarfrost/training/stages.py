@@ -145,52 +145,75 @@ class Stage:
         again where a ``look`` is given.
         """
         method, teacher = self.config.method, before.network.requires_grad_(False)
-        samples = self._unlabelled(teacher, images)
-        look = look or look_at(self._inference, before, samples, novel, only_new=only_new)
+        whole = self._unlabelled(teacher, images)
+        look = look or look_at(self._inference, before, whole, novel, only_new=only_new)
         if not look.novel:
-            described = self._described(batch_size=None, steps=0, compiled=False)
-            assigned = np.where(look.unsure, -1, look.known)
-            if teacher.design.readout.by_likelihood:
-                assigned = self._predicted(before, samples, look)
-            return self._found(before, described, assigned, look)
-        novel = look.novel
-        step = teacher.steps + 1
-        with seeded(self.config.seed, "grow", step):
-            student = to_channels_last(grow(teacher, novel), self.runtime.device)
-        unmoved = student if method.decides == "trained" else copy.deepcopy(student)
+            return self._nothing_new(before, whole, look)
+        unknown = np.flatnonzero(look.known < 0)
+        samples = whole if only_new else self._enough(whole.take(unknown), len(images), look.novel)
         labelled_samples = None if labelled is None else self._unlabelled(teacher, labelled)
-        assigned, unknown = look.known.copy(), np.flatnonzero(look.known < 0)
-        whole = samples
-        if not only_new:
-            samples = self._enough(samples.take(unknown), len(images), novel)
+        with seeded(self.config.seed, "grow", teacher.steps + 1):
+            student = to_channels_last(grow(teacher, look.novel), self.runtime.device)
+        unmoved = student if method.decides == "trained" else copy.deepcopy(student)
         clusters = self._start(student, before, samples) if method.start == "k-means" else None
         trained = self._train_student(student, before, samples, clusters, labelled_samples)
         by_clusters = clusters is not None and not method.active and method.design.readout.by_likelihood
         if clusters is not None and by_clusters:
-            assigned_new = clusters.labels + teacher.classes
-            typical = np.where(clusters.typical, assigned_new, -1)
+            new, typical = clusters.labels + teacher.classes, clusters.typical
         else:
-            assigned_new = typical = self._assign_new(student, samples)
-        typical = np.where(look.unsure[unknown], -1, typical)
-        assigned[unknown] = assigned_new
-        assigned[look.unsure] = -1
-        network = {"trained": student, "unmoved": unmoved}.get(method.decides) or average_of(unmoved, student)
-        if network is not student:
-            network.novel[-1] = student.novel[-1]
-        found = self._statistics(network, samples, typical - teacher.classes, novel, "discover")
-        statistics = self._carried(before, network, samples).extended(found)
-        if method.design.readout == ClassMeans():
-            set_nearest(network.joint, statistics.mean, statistics.count > 0)
-        calibration = before.calibration
-        if method.design.readout.by_likelihood and calibration.novel_temperature is None:
-            of_new = calibrated(self._inference, network, samples, assigned_new, found, before.statistics)
-            known_images, new_images = int(before.statistics.count.sum()), int(found.count.sum())
-            calibration = calibration.with_more(of_new, images=known_images, more=new_images)
-        classes = before.classes.with_discovered(novel)
-        model = Model(self.config, network.eval(), statistics, classes, before.decided, calibration)
+            new, typical = self._assign_new(student, samples), np.ones(len(samples), dtype=bool)
+        remembered = np.where(typical & ~look.unsure[unknown], new, -1)
+        model = self._extended(before, self._deciding(unmoved, student), samples, new, remembered)
         if by_clusters and not only_new:
             assigned = self._predicted(model, whole, look)
+        else:
+            assigned = look.known.copy()
+            assigned[unknown] = new
+            assigned[look.unsure] = -1
         return self._found(model, trained, assigned, look)
+
+    def _nothing_new(self, before: Model, images: Samples, look: Look) -> Learned:
+        """The model as it was, with what it makes of the images."""
+        described = self._described(batch_size=None, steps=0, compiled=False)
+        assigned = np.where(look.unsure, -1, look.known)
+        if before.network.design.readout.by_likelihood:
+            assigned = self._predicted(before, images, look)
+        return self._found(before, described, assigned, look)
+
+    def _deciding(self, unmoved: Network, student: Network) -> Network:
+        """The network that decides from now on: the trained one, the one before, or the average of both."""
+        decides = self.config.method.decides
+        if decides == "trained":
+            return student
+        network = unmoved if decides == "unmoved" else average_of(unmoved, student)
+        network.novel[-1] = student.novel[-1]
+        return network
+
+    def _extended(
+        self,
+        before: Model,
+        network: Network,
+        images: Samples,
+        new: NDArray[np.int64],
+        remembered: NDArray[np.int64],
+    ) -> Model:
+        """A model with the new classes behind those of the one before.
+
+        ``new`` ``(N,)`` are the class ids of the images, and ``remembered`` the same of those that class statistics are
+        made of, -1 of others.
+        """
+        first, readout = before.network.classes, self.config.method.design.readout
+        found = self._statistics(network, images, remembered - first, network.classes - first, "discover")
+        statistics = self._carried(before, network, images).extended(found)
+        if readout == ClassMeans():
+            set_nearest(network.joint, statistics.mean, statistics.count > 0)
+        calibration = before.calibration
+        if readout.by_likelihood and calibration.novel_temperature is None:
+            of_new = calibrated(self._inference, network, images, new, found, before.statistics)
+            known_images, new_images = int(before.statistics.count.sum()), int(found.count.sum())
+            calibration = calibration.with_more(of_new, images=known_images, more=new_images)
+        classes = before.classes.with_discovered(network.classes - first)
+        return Model(self.config, network.eval(), statistics, classes, before.decided, calibration)
 
     def _predicted(self, model: Model, images: Samples, look: Look) -> NDArray[np.int64]:
         """``(N,)``: the class that the model gives to each image of a folder that was looked at, -1 where it is unsure.
