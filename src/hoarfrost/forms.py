@@ -99,7 +99,7 @@ RESULT: Form = {
 """a kept result: what the pages show of a run"""
 
 EXPECTED: Form = dict.fromkeys(("gain", "distance", "deviation", "margin"), float)
-COUNT: Form = {"number": int, "least": int, "most": int, "level": float, "curve": [float]}
+COUNT: Form = {"number": int, "least": int, "most": int, "level": float, "curve": [float], "images_a_class?": float}
 
 MODEL: Form = {
     "config": object,

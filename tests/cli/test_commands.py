@@ -313,7 +313,7 @@ def test_threads_sleep_while_they_wait(
 
 
 def test_a_discovery_is_told_as_the_pages_show_it() -> None:
-    found = Discovery(400, 260, 20, (70, 30, 20), Count(3, 2, 4, 5.0, (9.0, 6.0, 5.5)))
+    found = Discovery(400, 260, 20, (70, 30, 20), Count(3, 2, 4, 5.0, (9.0, 6.0, 5.5), images_a_class=36.0))
     expected = Expected(gain=1, distance=1, deviation=1, error=0.042)
     model: Any = SimpleNamespace(
         discovery=found, calibration=Calibration(expected=expected), class_names=("rose", "new-1", "new-2", "new-3")

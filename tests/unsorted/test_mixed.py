@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from hoarfrost.unsorted import mixed
 from hoarfrost.unsorted.beside import k_means_beside
 from hoarfrost.unsorted.expectations import expectations
 from hoarfrost.unsorted.known import KnownClasses, spanned
 from hoarfrost.unsorted.mixed import (
     NOTHING,
     Expected,
+    _usual_size,
     anything_new,
     count_new_classes,
     most_classes,
@@ -110,6 +112,37 @@ def test_new_classes_are_as_large_as_known_ones_in_the_folder(
     (old, _), (new, _) = images(range(12), in_folder, 10 + seed, 1.0), images(range(12, 16), of_new, 20 + seed, 1.0)
     folder = np.concatenate([old, new])
     assert count_new_classes(known, folder, folder, expected, levels, seed=0).number == 4
+
+
+def test_how_large_a_class_is_taken_to_be() -> None:
+    of_known = np.repeat([0, 1, 2, 5, 6], [10, 12, 40, 3, 1])
+    assert _usual_size(of_known, 200, learned=5) == 12, "the median of those with enough, whatever the largest has"
+    assert _usual_size(of_known, 200, learned=48) == 24, "between both, where they were learned from more"
+    few = np.repeat([0, 1], [5, 5])
+    assert _usual_size(few, 99, learned=48) == pytest.approx((5 * 48) ** 0.5)
+    assert _usual_size(few, 100, learned=48) == 48, "a tenth of a folder or less says nothing"
+    assert _usual_size(np.repeat(np.arange(9), LEAST - 1), 30, learned=48) == 48
+    assert _usual_size(of_known[:0], 30, learned=48) == 48
+
+
+def test_new_classes_may_be_much_larger_than_known_ones_in_the_folder() -> None:
+    """With the size that those have there, 11 are counted."""
+    known, expected, levels = learned_of(range(12), 20, seed=0)
+    (old, _), (new, _) = images(range(12), LEAST, seed=10), images(range(12, 16), 40, seed=20)
+    folder = np.concatenate([old, new])
+    assert count_new_classes(known, folder, folder, expected, levels, seed=0).number == 4
+
+
+def test_a_sample_of_a_folder_has_the_same_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, expected, levels = learned_of(range(12), 40, seed=0)
+    folder = np.concatenate([images(range(12), 40, seed=10)[0], images(range(12, 16), 40, seed=20)[0]])
+    whole = count_new_classes(known, folder, folder, expected, levels, seed=0)
+    monkeypatch.setattr(mixed, "MOST", len(folder) // 2)
+    part = count_new_classes(known, folder, folder, expected, levels, seed=0)
+    assert part.number == whole.number == 4
+    assert part.level < whole.level
+    assert part.images_a_class == pytest.approx(whole.images_a_class, rel=0.1), "that of the folder"
+    assert whole.images_a_class == pytest.approx(40, rel=0.1)
 
 
 def test_a_few_images_that_look_known_do_not_say_how_large_classes_are() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from hoarfrost.errors import InputError
-from hoarfrost.unsorted.number import Count, Levels, count_classes, first_below, hartigan, learned_levels
+from hoarfrost.unsorted.number import LARGEST, Count, Levels, count_classes, first_below, hartigan, learned_levels
 
 Floats = NDArray[np.float64]
 
@@ -96,9 +97,16 @@ def test_levels_lie_between_those_that_are_known_and_go_on_with_the_root_of_the_
     levels = Levels(32.0, sizes=(8.0, 32.0), low=(1.0, 2.0), level=(2.0, 8.0), high=(4.0, 8.0))
     assert levels.at(8) == pytest.approx((1, 2, 4))
     assert levels.at(16) == pytest.approx((2**0.5, 4, 32**0.5)), "half-way, by logarithms"
-    assert levels.at(32) == pytest.approx((2, 8, 8))
-    assert levels.at(128) == pytest.approx((4, 16, 16))
     assert levels.at(2) == pytest.approx((1, 2, 4))
+    assert levels.for_classes_of(16) == replace(levels, images_a_class=16), "nothing else changes"
+    beyond = levels.for_classes_of(50)
+    assert beyond.at(32) == pytest.approx((2, 8, 8))
+    assert beyond.at(50) == pytest.approx((2 * 1.25, 8 * 1.25, 8 * 1.25))
+    many = levels.for_classes_of(500)
+    assert many.images_a_class == 500
+    assert many.sizes == (8, 32, LARGEST), "of more images a sample is counted"
+    points, _ = blobs(4, 500, seed=0)
+    assert count_classes(points, many, seed=0).level == pytest.approx(8 * 2**0.5)
 
 
 def test_too_few_images_say_nothing() -> None:
@@ -108,4 +116,4 @@ def test_too_few_images_say_nothing() -> None:
     points, labels = blobs(3, 8, seed=0)
     assert count_classes(points[:1], learned_levels(points, labels, seed=0), seed=0).number == 1
     same = count_classes(np.ones((9, 16)), learned_levels(points, labels, seed=0), seed=0)
-    assert same == Count(1, 1, 1, same.level, (0.0, 0.0, 0.0))
+    assert same == Count(1, 1, 1, same.level, (0.0, 0.0, 0.0), images_a_class=8)

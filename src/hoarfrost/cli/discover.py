@@ -144,8 +144,7 @@ def summary_of(model: Model, groups: Sequence[Group], *, mixed: bool) -> tuple[d
         remedy = "hoarfrost reject MODEL CLASS, or discover again with a smaller --novel"
         lines.append(f"no image is surely of {few(empty)}: {remedy}")
     if found.count is not None and names:
-        like = f"as large as the known ones{' in the folder' if mixed else ''}"
-        lines.append(f"number of new classes, estimated: {found.count.in_words()}, if they are about {like}")
+        lines.append(f"number of new classes, estimated: {found.count.in_words()}{found.count.condition}")
     if error is not None and names:
         lines.append(
             f"old or new: some {100 * error:.0f} % of the sure images may be wrong, as in tries that hid known classes"

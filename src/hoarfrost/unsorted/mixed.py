@@ -43,7 +43,7 @@ BESIDE = 3
 MOST_TRIED = 24
 """numbers of free centres that are compared by what they explain"""
 COME_BACK = 0.1
-"""the share of a folder's images that must be of known classes, for these to show how large a class is there"""
+"""more than this share of a folder's images must be of known classes, for these to show how large a class is there"""
 MANY_FREE = 8
 """free centres at least, to find images that are surely of known classes in a folder that has new ones"""
 
@@ -59,14 +59,19 @@ def _known_size(of_known: Ids) -> float:
     return max(float(np.square(counts).sum() / max(counts.sum(), 1)), 2.0)
 
 
-def _usual_size(of_known: Ids, images: int) -> float | None:
-    """The median of how many images known classes have in a folder of so many ``images``; None where few are of any.
+def _usual_size(of_known: Ids, images: int, learned: float) -> float:
+    """How many images a class is taken to have in a folder of so many ``images``.
 
-    ``of_known`` are the classes of those that surely have one.
+    It is the median of the known classes, of those images that surely have one, ``of_known``. Where that is less than
+    they were ``learned`` from, it is the geometric mean of both, since new classes may be as large as any; and where
+    hardly any image is of a known class, as many as they were learned from.
     """
     counts = np.bincount(of_known)
     counts = counts[counts >= LEAST]
-    return float(np.median(counts)) if counts.sum() > COME_BACK * images else None
+    if counts.sum() <= COME_BACK * images:
+        return learned
+    size = float(np.median(counts))
+    return max(size, math.sqrt(size * learned))
 
 
 def first_gain(points: Floats, fixed: Floats, seed: int) -> float:
@@ -134,12 +139,13 @@ def count_new_classes(
 
     It is the largest number of free centres for which Ward finds as many clusters, or more, in the images they take,
     and which `tell_apart` will find again. Centres with fewer images than a class must have, and those of a part of a
-    known class, do not count, and no more count than are worth it. New classes are taken to be as large as known ones
-    are in this folder, or where they were learned, if hardly any come back.
+    known class, do not count, and no more count than are worth it. How large new classes are is told by known ones in
+    this folder.
     """
-    if len(points) > MOST:
+    whole = len(points)
+    if whole > MOST:
         sample = np.sort(np.random.default_rng(seed).permutation(len(points))[:MOST])
-        levels = replace(levels, images_a_class=levels.images_a_class * MOST / len(points))
+        levels = replace(levels, images_a_class=levels.images_a_class * MOST / whole)
         points, counted = points[sample], counted[sample]
     if not anything_new(known, points, expected, seed):
         return NOTHING
@@ -148,7 +154,7 @@ def count_new_classes(
     to_known, sure = squared_distances(seen, fixed), _surely_known(seen, fixed, seed, least=MANY_FREE)
     base, of_known = up_to_limit(to_known.min(axis=1)), to_known.argmin(axis=1)
     size = _known_size(of_known[sure])
-    levels = replace(levels, images_a_class=_usual_size(of_known[sure], len(points)) or levels.images_a_class)
+    levels = levels.for_classes_of(_usual_size(of_known[sure], len(points), levels.images_a_class))
     usual = expected.gain * size * (base[sure].mean() if sure.any() else 0.0)
 
     @cache
@@ -174,7 +180,8 @@ def count_new_classes(
         number -= 1
     if not number:
         return NOTHING
-    return replace(best, number=number, least=min(best.least, number), most=max(best.most, number))
+    size = round(levels.images_a_class * whole / len(points), 2)
+    return replace(best, number=number, least=min(best.least, number), most=max(best.most, number), images_a_class=size)
 
 
 def most_classes(found: Callable[[int], tuple[int, Count]]) -> tuple[int, Count]:

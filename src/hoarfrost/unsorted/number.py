@@ -7,7 +7,7 @@ H(k) at or below a level. The level comes from random subsets of the known class
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,7 @@ SUBSETS, SUBSET = 12, 1000
 LARGEST, LEAST = 64, 4
 """images that a class of usual size has in the largest subsets and in the smallest; fewer are no class"""
 GROWTH = 0.5
-"""the power of the images a class with which levels go on to grow behind the largest subsets; on flowers, cars and
-Tiny-ImageNet the level of twice as many is 1.3 to 1.6 times as high"""
+"""the power of the images a class with which levels are taken to grow beyond the largest subsets"""
 SPREAD = (0.1, 0.9)
 """of the levels of all subsets, those from here to there make the range of the number"""
 SHOWN = 3
@@ -42,8 +41,7 @@ class Levels:
     """At which Hartigan's number splitting ends, by the number of images a class. It grows with that."""
 
     images_a_class: float = 0.0
-    """of the known classes, the median; new ones are taken to be as large. `count_new_classes` takes what known ones
-    have in the folder instead"""
+    """of the known classes, the median; new ones are taken to be as large"""
     sizes: tuple[float, ...] = ()
     """images of a class of usual size, rising, at which the levels are known"""
     low: tuple[float, ...] = ()
@@ -51,12 +49,23 @@ class Levels:
     high: tuple[float, ...] = ()
     """of each size the median over the subsets, and its spread"""
 
+    @property
+    def _rows(self) -> tuple[tuple[float, ...], ...]:
+        return self.low, self.level, self.high
+
     def at(self, size: float) -> tuple[float, float, float]:
-        """Low, middle and high for so many images a class, between those that are known or behind them."""
-        beyond = max(size / self.sizes[-1], 1.0) ** GROWTH
-        found = [np.interp(np.log(size), np.log(self.sizes), np.log(row)) for row in (self.low, self.level, self.high)]
-        low, level, high = (beyond * np.exp(found)).tolist()
+        """Low, middle and high for so many images a class, between those that are known."""
+        found = [np.interp(np.log(size), np.log(self.sizes), np.log(row)) for row in self._rows]
+        low, level, high = np.exp(found).tolist()
         return low, level, high
+
+    def for_classes_of(self, images: float) -> Levels:
+        """The same where new classes are taken to have so many images."""
+        size = min(images, float(LARGEST))
+        if not self.sizes or size <= self.sizes[-1]:
+            return replace(self, images_a_class=images)
+        low, level, high = ((*row, row[-1] * (size / self.sizes[-1]) ** GROWTH) for row in self._rows)
+        return Levels(images, (*self.sizes, size), low, level, high)
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,17 @@ class Count:
     """Hartigan's number at which splitting ended"""
     curve: tuple[float, ...]
     """Hartigan's number for 1, 2, ... classes, as far as is of interest"""
+    images_a_class: float = 0.0
+    """which each new class was taken to have, about; models of earlier versions do not say it"""
+
+    @property
+    def condition(self) -> str:
+        """On which the number is right, in words.
+
+        >>> Count(8, 7, 10, 4.2, (), images_a_class=31.5).condition
+        ', if they have about 32 images each'
+        """
+        return f", if they have about {self.images_a_class:.0f} images each" if self.images_a_class else ""
 
     def in_words(self) -> str:
         """One number, or a range behind it.
@@ -150,10 +170,11 @@ def count_classes(points: Rows, levels: Levels, seed: int) -> Count:
         raise InputError(
             "this model cannot tell how many new classes there are: say how many (--novel N), or fit again"
         )
-    share = min(1.0, MOST / len(points), LARGEST / levels.images_a_class)
+    share = min(1.0, MOST / len(points), levels.sizes[-1] / levels.images_a_class)
     taken = max(round(share * len(points)), min(len(points), 2 * LEAST))
     sample = np.sort(np.random.default_rng(seed).permutation(len(points))[:taken])
     low, level, high = levels.at(levels.images_a_class * taken / len(points))
     numbers = hartigan(np.asarray(points[sample])) if taken > 1 else np.zeros(1)
     number, least, most = (min(first_below(numbers, cut), taken) for cut in (level, high, low))
-    return Count(number, least, most, level, tuple(numbers[: SHOWN * most].round(4).tolist()))
+    curve = tuple(numbers[: SHOWN * most].round(4).tolist())
+    return Count(number, least, most, level, curve, round(levels.images_a_class, 2))
