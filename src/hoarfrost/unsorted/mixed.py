@@ -180,8 +180,8 @@ def count_new_classes(
         number -= 1
     if not number:
         return NOTHING
-    size = round(levels.images_a_class * whole / len(points), 2)
-    return replace(best, number=number, least=min(best.least, number), most=max(best.most, number), images_a_class=size)
+    each = round(levels.images_a_class * whole / len(points), 2)
+    return replace(best, number=number, least=min(best.least, number), most=max(best.most, number), images_a_class=each)
 
 
 def most_classes(found: Callable[[int], tuple[int, Count]]) -> tuple[int, Count]:
