@@ -126,7 +126,7 @@ def test_how_large_a_class_is_taken_to_be() -> None:
 
 
 def test_new_classes_may_be_much_larger_than_known_ones_in_the_folder() -> None:
-    """With the size that those have there, 11 are counted."""
+    """With the size that those have there, 7 are counted."""
     known, expected, levels = learned_of(range(12), 20, seed=0)
     (old, _), (new, _) = images(range(12), LEAST, seed=10), images(range(12, 16), 40, seed=20)
     folder = np.concatenate([old, new])
