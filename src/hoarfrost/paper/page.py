@@ -244,19 +244,20 @@ def beyond(folder: Path) -> str:
 def estimated(folder: Path) -> str:
     """Runs that had to find the number of new classes too, each by itself: what they found for how many."""
     rows = []
-    for result in read_results(folder / "number"):
+    for result in sorted(read_results(folder / "number"), key=lambda result: float(result.settings["mixed"])):
         for step in result.content["steps"]:
             scores = step["category_discovery"]
             rows.append(
                 [
                     f"{result.content['dataset']} {result.content['split']}, {result.content['method']}",
+                    format(result.settings["mixed"], "g"),
                     str(result.content["seed"]),
                     str(step["index"]),
                     f"{step['found']} for {step['novel']}",
                     *(format_score(scores[key]) for key in ("old", "new", "all")),
                 ]
             )
-    return markdown(["data and method", "seed", "step", "new classes", "Old", "New", "All"], rows)
+    return markdown(["data and method", "mixed", "seed", "step", "new classes", "Old", "New", "All"], rows)
 
 
 def runs_table(results: Sequence[Result]) -> str:
