@@ -20,10 +20,9 @@ from hoarfrost.data.sources import Normaliser
 from hoarfrost.errors import InputError
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow, to_channels_last
-from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.forecast import multiplication_rate
 from hoarfrost.training.learner import Learner
-from hoarfrost.training.objective import Objective, choose_trained, discovery_objective, make_heads, sizes_of
+from hoarfrost.training.objective import Objective, choose_trained, make_heads, sizes_of
 from hoarfrost.training.observers import Entry, Observer
 from hoarfrost.training.resolve import resolve
 
@@ -238,7 +237,7 @@ def _figures(seconds: float, images: int, flop: float, rate: float) -> dict[str,
 
 def stage_flop(config: Config, load: Load, *, size: int, stage: int) -> float:
     """Multiplications and additions of one epoch of a stage, counted on two images forward and backward."""
-    method, cpu, channels = config.method, torch.device("cpu"), len(config.mean or (0.5,))
+    method, channels = config.method, len(config.mean or (0.5,))
     backbone = build_backbone(config.backbone, channels)
     channels = backbone.input.channels or channels
     teacher = Network(backbone, load.known, method.design)
@@ -247,16 +246,13 @@ def stage_flop(config: Config, load: Load, *, size: int, stage: int) -> float:
     student = grow(teacher, load.novel) if stage else teacher
     make_heads(student, terms, sizes_of(student, 2))
     choose_trained(student, frozen=method.frozen if stage else config.fit_frozen, terms=terms)
+    start = None
     if stage:
-        means = torch.zeros(load.known, teacher.backbone.width)
-        statistics = ClassStatistics(means, means, torch.zeros(load.known, dtype=torch.long))
         start = torch.full((2, load.novel), 1 / load.novel)
         teacher.requires_grad_(False)
-        objective = discovery_objective(
-            student, teacher, statistics, terms, images=2, labelled=2, device=cpu, clusters=start
-        )
-    else:
-        objective = Objective(student, terms=terms)
+    objective = Objective(
+        student, terms=terms, images=2, labelled_images=2, teacher=teacher if stage else None, clusters=start
+    )
     objective.set_epoch(0)
     objective.train()
     images = torch.rand(2 * len(objective.views), channels, size, size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from hoarfrost import plugins
 from hoarfrost.config import Course, Method
@@ -193,30 +193,31 @@ DTC = (
 )
 
 
-def without(method: Method, *kinds: str, name: str, summary: str) -> Method:
-    """The method with the weights of some terms set to 0."""
-    terms = tuple(replace(term, weight=0.0) if term.kind in kinds else term for term in method.terms)
-    return replace(method, name=name, summary=summary, terms=terms)
+FD, FR, ST = "feature-distillation", "replay", "self-training"
+"""terms of FRoST, by the paper's letters"""
 
 
-def with_logit_distillation(form: str, *, replay: bool) -> Method:
+def ablation(
+    name: str,
+    summary: str,
+    *left_out: str,
+    replay: Replay | None = None,
+    more: tuple[Term, ...] = (),
+    design: Design = FROST.design,
+) -> Method:
+    """FRoST with the weights of some terms set to 0; another replay, more terms or another design where given."""
+    terms = [replace(term, weight=0.0) if term.kind in left_out else term for term in FROST.terms]
+    if replay is not None:
+        terms = [replay if term.kind == FR else term for term in terms]
+    return replace(FROST, name=name, summary=f"ablation: {summary}", terms=(*terms, *more), design=design)
+
+
+def lwf(form: Literal["softmax", "presoftmax"], *, replay: bool) -> Method:
     """FRoST with Learning without Forgetting in the place of feature distillation, and of replay unless asked for."""
-    distillation = (
-        LogitDistillation(weight=10.0, form="softmax")
-        if form == "softmax"
-        else LogitDistillation(weight=10.0, form="presoftmax")
-    )
-    left_out = ("feature-distillation",) if replay else ("feature-distillation", "replay")
-    suffix, words = ("-replay", " and feature replay") if replay else ("", "")
-    summary = f"ablation: logit distillation ({form}){words} against forgetting"
-    base = without(FROST, *left_out, name=f"lwf-{form}{suffix}", summary=summary)
-    return replace(base, terms=(*base.terms, distillation))
-
-
-def rehearsing(method: Method, replay: Replay, design: Design) -> Method:
-    """The method with another replay term, and another design."""
-    terms = tuple(replay if term.kind == "replay" else term for term in method.terms)
-    return replace(method, terms=terms, design=design)
+    suffix, words, left_out = ("-replay", " and feature replay", (FD,)) if replay else ("", "", (FD, FR))
+    summary = f"logit distillation ({form}){words} against forgetting"
+    more = (LogitDistillation(weight=10.0, form=form),)
+    return ablation(f"lwf-{form}{suffix}", summary, *left_out, more=more)
 
 
 METHODS: dict[str, Method] = {
@@ -229,59 +230,32 @@ METHODS: dict[str, Method] = {
         NCL,
         NCL_LABELLED,
         *DTC,
-        with_logit_distillation("softmax", replay=False),
-        with_logit_distillation("presoftmax", replay=False),
-        with_logit_distillation("softmax", replay=True),
-        with_logit_distillation("presoftmax", replay=True),
-        replace(
-            FROST,
-            name="joint",
-            summary="ablation: FRoST whose joint head clusters by itself, without a novel head",
+        lwf("softmax", replay=False),
+        lwf("presoftmax", replay=False),
+        lwf("softmax", replay=True),
+        lwf("presoftmax", replay=True),
+        ablation(
+            "joint", "FRoST whose joint head clusters by itself, without a novel head", design=Design(novel="joint")
+        ),
+        ablation(
+            "joint-without-st",
+            "the joint head alone, without self-training; replay over earlier classes",
+            ST,
+            replay=Replay(weight=1.0, over="earlier"),
             design=Design(novel="joint"),
         ),
-        rehearsing(
-            without(
-                FROST,
-                "self-training",
-                name="joint-without-st",
-                summary="ablation: the joint head alone, without self-training; replay over earlier classes",
-            ),
-            Replay(weight=1.0, over="earlier"),
-            Design(novel="joint"),
+        ablation(
+            "novel-without-st",
+            "an old and a novel head side by side, without self-training",
+            ST,
+            replay=Replay(weight=1.0, over="labelled"),
+            design=Design(readout=HeadLogits()),
         ),
-        rehearsing(
-            without(
-                FROST,
-                "self-training",
-                name="novel-without-st",
-                summary="ablation: an old and a novel head side by side, without self-training",
-            ),
-            Replay(weight=1.0, over="labelled"),
-            Design(readout=HeadLogits()),
-        ),
-        without(
-            FROST,
-            "feature-distillation",
-            name="frost-without-fd",
-            summary="ablation: FRoST without feature distillation",
-        ),
-        without(FROST, "replay", name="frost-without-fr", summary="ablation: FRoST without feature replay"),
-        without(FROST, "self-training", name="frost-without-st", summary="ablation: FRoST without self-training"),
-        without(
-            FROST,
-            "feature-distillation",
-            "replay",
-            name="frost-without-fd-fr",
-            summary="ablation: FRoST without feature distillation and replay",
-        ),
-        without(
-            FROST,
-            "feature-distillation",
-            "replay",
-            "self-training",
-            name="frost-without-fd-fr-st",
-            summary="ablation: only the clustering of FRoST; its joint head is not trained",
-        ),
+        ablation("frost-without-fd", "FRoST without feature distillation", FD),
+        ablation("frost-without-fr", "FRoST without feature replay", FR),
+        ablation("frost-without-st", "FRoST without self-training", ST),
+        ablation("frost-without-fd-fr", "FRoST without feature distillation and replay", FD, FR),
+        ablation("frost-without-fd-fr-st", "only the clustering of FRoST; its joint head is not trained", FD, FR, ST),
         Method(
             name="kmeans",
             summary="reference: k-means of the features, nearest class mean; nothing is trained",

@@ -23,7 +23,7 @@ from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow, to_channels_last
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.loop import build_optimizer
-from hoarfrost.training.objective import Objective, choose_trained, discovery_objective, make_heads, sizes_of
+from hoarfrost.training.objective import Objective, choose_trained, make_heads, sizes_of
 from hoarfrost.training.step import Stepper
 
 pytestmark = [
@@ -63,16 +63,16 @@ def objective_of(stage: Stage, device: torch.device) -> Objective:
     student = to_channels_last(grow(teacher, 3), device)
     make_heads(student, method.active, sizes_of(student, 32 * STEPS))
     choose_trained(student, frozen=method.frozen, terms=method.active)
-    return discovery_objective(
+    objective = Objective(
         student,
-        teacher,
-        ClassStatistics.of(torch.rand(40, 512), torch.arange(40) % 4, 4),
-        method.active,
+        terms=method.active,
         images=32 * STEPS,
-        labelled=24 * STEPS,
-        device=device,
+        labelled_images=24 * STEPS,
+        teacher=teacher,
+        statistics=ClassStatistics.of(torch.rand(40, 512), torch.arange(40) % 4, 4),
         clusters=torch.rand(32 * STEPS, 3).softmax(dim=1),
     )
+    return objective.to(device)
 
 
 def taken(

@@ -26,7 +26,6 @@ from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.objective import Objective, choose_trained
-from hoarfrost.training.rehearsal import Rehearsal
 
 FROST: tuple[Term, ...] = (
     Pairwise(weight=1.0, top_k=3),
@@ -45,9 +44,9 @@ def teacher() -> Network:
 
 def objective_of(teacher: Network, terms: tuple[Term, ...], *, together: bool = True) -> Objective:
     statistics = ClassStatistics.of(torch.rand(30, 64), torch.arange(30) % 3, 3)
-    replay = next((term for term in terms if isinstance(term, Replay)), None)
-    rehearsal = None if replay is None else Rehearsal(statistics, replay, torch.device("cpu"))
-    objective = Objective(grow(teacher, 2), terms=terms, teacher=teacher, rehearsal=rehearsal, views_together=together)
+    objective = Objective(
+        grow(teacher, 2), terms=terms, teacher=teacher, statistics=statistics, views_together=together
+    )
     objective.train()
     return objective
 

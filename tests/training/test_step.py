@@ -27,7 +27,7 @@ from hoarfrost.models.network import Network, grow
 from hoarfrost.models.resnet import ResNet, Shape
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.loop import build_optimizer, set_learning_rate
-from hoarfrost.training.objective import Objective, choose_trained, discovery_objective, make_heads, sizes_of
+from hoarfrost.training.objective import Objective, choose_trained, make_heads, sizes_of
 from hoarfrost.training.step import Pass, Stepper
 
 CPU = torch.device("cpu")
@@ -56,14 +56,13 @@ def objective_of(method: str, *, together: bool = True) -> Objective:
     student, terms = grow(teacher, 2), preset.active
     make_heads(student, terms, sizes_of(student, IMAGES))
     choose_trained(student, frozen=("stem",), terms=terms)
-    objective = discovery_objective(
+    objective = Objective(
         student,
-        teacher,
-        ClassStatistics.of(torch.rand(30, 16), torch.arange(30) % 3, 3),
-        terms,
+        terms=terms,
         images=IMAGES,
-        labelled=LABELLED,
-        device=CPU,
+        labelled_images=LABELLED,
+        teacher=teacher,
+        statistics=ClassStatistics.of(torch.rand(30, 16), torch.arange(30) % 3, 3),
         clusters=torch.rand(IMAGES, 2).softmax(dim=1),
         views_together=together,
     )

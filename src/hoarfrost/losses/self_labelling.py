@@ -27,16 +27,12 @@ class SelfLabelling(Term):
     kind: ClassVar[str] = "self-labelling"
     heads: ClassVar[tuple[str, ...]] = ("novel",)
     trains: ClassVar[frozenset[str]] = frozenset({"novel"})
+    views: ClassVar[tuple[View, ...]] = (FIRST, SECOND)
 
     sharpness: float = 0.5
     """labels are made of logits divided by this: with cosines divided by 0.1, 0.5 is SwAV's 0.05"""
     rounds: int = 3
     """of scaling rows and columns in turn"""
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """Two."""
-        return (FIRST, SECOND)
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """The labels have no gradient."""

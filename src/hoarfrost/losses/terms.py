@@ -136,17 +136,13 @@ class Pairwise(Term):
     kind: ClassVar[str] = "pairwise"
     heads: ClassVar[tuple[str, ...]] = ("novel",)
     trains: ClassVar[frozenset[str]] = frozenset({"novel"})
+    views: ClassVar[tuple[View, ...]] = (FIRST, SECOND)
 
     top_k: int = 5
     similarity: Literal["softmax", "logistic"] = "softmax"
     pairs: Literal["rank", "cosine"] = "rank"
     """the same strongest features (AutoNovel, FRoST), or a cosine above ``threshold`` (NCL)"""
     threshold: float = 0.95
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """Two."""
-        return (FIRST, SECOND)
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """Pairs come from the first view's features, without a gradient."""
@@ -169,11 +165,7 @@ class Consistency(Term):
     kind: ClassVar[str] = "consistency"
     heads: ClassVar[tuple[str, ...]] = ("novel",)
     trains: ClassVar[frozenset[str]] = frozenset({"novel"})
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """Two."""
-        return (FIRST, SECOND)
+    views: ClassVar[tuple[View, ...]] = (FIRST, SECOND)
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """The gradient goes through both views."""
@@ -188,11 +180,7 @@ class OldHeadConsistency(Term):
     kind: ClassVar[str] = "old-head-consistency"
     heads: ClassVar[tuple[str, ...]] = ("joint",)
     trains: ClassVar[frozenset[str]] = frozenset({"joint"})
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """Two."""
-        return (FIRST, SECOND)
+    views: ClassVar[tuple[View, ...]] = (FIRST, SECOND)
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """A softmax over the classes of stage one alone; the gradient goes through both views."""
@@ -207,11 +195,7 @@ class LabelledCrossEntropy(Term):
     kind: ClassVar[str] = "labelled-cross-entropy"
     heads: ClassVar[tuple[str, ...]] = ("joint",)
     trains: ClassVar[frozenset[str]] = frozenset({"joint"})
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Labelled images."""
-        return frozenset({"labelled images"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"labelled images"})
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """First view; the logits of the classes of stage one compete."""
@@ -224,10 +208,7 @@ class SelfTraining(Term):
     """The joint head learns the new classes from the novel head's pseudo-labels, Eq. (5) and (6)."""
 
     kind: ClassVar[str] = "self-training"
-    heads: ClassVar[tuple[str, ...]] = (
-        "novel",
-        "joint",
-    )
+    heads: ClassVar[tuple[str, ...]] = ("novel", "joint")
     trains: ClassVar[frozenset[str]] = frozenset({"joint"})
 
     class_mean: bool = False
@@ -244,6 +225,7 @@ class Replay(Term):
 
     kind: ClassVar[str] = "replay"
     trains: ClassVar[frozenset[str]] = frozenset({"joint"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"replay"})
 
     # Deviation: one spread for all, and every class in each step, are the public code's; the paper has the others.
     per_class: int = 20
@@ -254,11 +236,6 @@ class Replay(Term):
     """every class equally often in each step (public code), or classes drawn at random (paper)"""
     over: Literal["all", "earlier", "labelled"] = "all"
     """the logits that compete: of all classes, of those before this step, or of stage one's, which alone come then"""
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Features of remembered classes."""
-        return frozenset({"replay"})
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """Nothing reaches the backbone."""
@@ -273,14 +250,10 @@ class FeatureDistillation(Term):
     """The features stay near those of the previous model, Eq. (11), so that what is replayed stays true."""
 
     kind: ClassVar[str] = "feature-distillation"
+    needs: ClassVar[frozenset[Need]] = frozenset({"teacher"})
 
     # Deviation: the paper prints the distance of samples; the public code has that of batches.
     form: Literal["batch", "sample", "cosine"] = "batch"
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """The previous model."""
-        return frozenset({"teacher"})
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """First view."""
@@ -294,16 +267,12 @@ class LogitDistillation(Term):
     kind: ClassVar[str] = "logit-distillation"
     heads: ClassVar[tuple[str, ...]] = ("joint",)
     trains: ClassVar[frozenset[str]] = frozenset({"joint"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"teacher"})
 
     temperature: float = 2.0
     form: Literal["softmax", "presoftmax"] = "softmax"
     class_mean: bool = False
     """divide by the number of old classes, as the paper prints it"""
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """The previous model."""
-        return frozenset({"teacher"})
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """First view, the classes that the teacher knows."""
@@ -317,13 +286,9 @@ class OldHeadDistillation(Term):
     """ResTune's way not to forget: every earlier head, left as it is, says the same of the features as before."""
 
     kind: ClassVar[str] = "old-head-distillation"
+    needs: ClassVar[frozenset[Need]] = frozenset({"teacher", "old heads"})
 
     temperature: float = 2.0
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """The previous model, and its heads on the features of this one."""
-        return frozenset({"teacher", "old heads"})
 
     def loss(self, inputs: LossInputs) -> Tensor:
         """First view; the head of stage one's classes and that of each earlier discovery, added up."""
@@ -346,17 +311,13 @@ class Clustering(Term):
     heads: ClassVar[tuple[str, ...]] = ("novel",)
     trains: ClassVar[frozenset[str]] = frozenset({"novel"})
     counted_in_epochs: ClassVar[tuple[str, ...]] = ("ramp", "start", "update", "warm_up")
+    needs: ClassVar[frozenset[Need]] = frozenset({"k-means start"})
 
     update: int = 5
     warm_up: int = 0
     """first epochs in which the targets stay those of the start; at their end they are renewed"""
     momentum: float = 0.0
     """0: targets from the current probabilities; above: from their average over the epochs (DTC's TEP)"""
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """A target for each image, which are k-means' clusters at first."""
-        return frozenset({"k-means start"})
 
     def make_memory(self, sizes: Sizes) -> Memory:
         """The targets."""
@@ -409,10 +370,7 @@ class ExtremePairs(Term):
     """ResTune: the auxiliary head puts together what the old head finds most alike, and apart what least so."""
 
     kind: ClassVar[str] = "extreme-pairs"
-    heads: ClassVar[tuple[str, ...]] = (
-        "auxiliary",
-        "joint",
-    )
+    heads: ClassVar[tuple[str, ...]] = ("auxiliary", "joint")
     trains: ClassVar[frozenset[str]] = frozenset({"auxiliary"})
 
     positives: int = 10
@@ -430,6 +388,7 @@ class Contrast(Term):
     """NCL: an image's features are like those of its second view, and of its neighbours among earlier images."""
 
     kind: ClassVar[str] = "contrast"
+    views: ClassVar[tuple[View, ...]] = (FIRST, SECOND)
 
     size: int = 2000
     """of the queue, where there are as many images"""
@@ -442,11 +401,6 @@ class Contrast(Term):
     """negatives a query that are mixed; 50 where five classes are new"""
     kept: int = 400
     """mixtures a query, the hardest"""
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """Two."""
-        return (FIRST, SECOND)
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -488,20 +442,12 @@ class LabelledContrast(Term):
     """NCL, with labelled images mixed in: their features are like those of their class among earlier ones."""
 
     kind: ClassVar[str] = "labelled-contrast"
+    views: ClassVar[tuple[View, ...]] = (FIRST, SECOND)
+    needs: ClassVar[frozenset[Need]] = frozenset({"labelled images"})
 
     size: int = 2000
     """of the queue, where there are as many labelled images"""
     temperature: float = 0.05
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """Two."""
-        return (FIRST, SECOND)
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Labelled images."""
-        return frozenset({"labelled images"})
 
     def make_memory(self, sizes: Sizes) -> Memory:
         """The queue of earlier ones."""

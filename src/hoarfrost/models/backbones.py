@@ -12,25 +12,10 @@ import torch
 
 from hoarfrost import plugins
 from hoarfrost.errors import InputError
-from hoarfrost.models.backbone import ALL, BUT_LAST, Backbone, Input
+from hoarfrost.models.backbone import Backbone, Input
 from hoarfrost.models.efficientnet import EfficientNet
 from hoarfrost.models.huggingface import HF, maker
 from hoarfrost.models.resnet import ResNet, Shape
-
-__all__ = [
-    "ALL",
-    "BACKBONES",
-    "BUT_LAST",
-    "HF",
-    "OBJECT",
-    "Backbone",
-    "Input",
-    "Traits",
-    "build_backbone",
-    "find_backbone",
-    "name_of",
-    "traits_of",
-]
 
 OBJECT = "object:"
 """begins the name of a backbone that has none, since somebody made it in Python"""

@@ -18,19 +18,6 @@ AT_ONCE = 2**25
 """numbers that are computed at once, so that memory does not grow with the number of classes"""
 
 
-class Whitening:
-    """Gives features ``(N, D)`` in which the mean covariance of classes, with a ridge, is alike in all directions."""
-
-    def __init__(self, statistics: ClassStatistics, ridge: float) -> None:
-        between = mean_covariance(statistics, torch.device("cpu"))
-        self.factor = torch.linalg.cholesky(between + ridge * _above_zero(between.diagonal()) * torch.eye(len(between)))
-
-    def __call__(self, features: Tensor) -> Tensor:
-        """On the CPU."""
-        white: Tensor = torch.linalg.solve_triangular(self.factor, features.double().T, upper=False)
-        return white.T.float()
-
-
 def mean_covariance(statistics: ClassStatistics, device: torch.device) -> Tensor:
     """``(D, D)`` over the classes that have images, in double precision; of variances alone where no more is kept."""
     seen = statistics.count > 0

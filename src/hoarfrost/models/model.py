@@ -23,8 +23,7 @@ from hoarfrost.models.network import Network, grow
 from hoarfrost.models.readout import Calibration, Known, Readout
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.settings import from_json, to_json
-from hoarfrost.unsorted.mixed import Expected
-from hoarfrost.unsorted.number import Count, Levels
+from hoarfrost.unsorted.number import Count
 
 FILES = frozenset(
     {"model.json", "weights.safetensors", "prototypes.safetensors", "config.json", "log.jsonl", "report.html"}
@@ -35,17 +34,8 @@ FILES = frozenset(
 
 def calibration_of(content: Mapping[str, Any]) -> Calibration:
     """Of the content of ``model.json``; earlier versions had a temperature alone."""
-    found = content.get("calibration", {})
-    levels: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in found.get("levels", {}).items()
-    }
-    made = Calibration(
-        temperature=content.get("temperature", 1.0),
-        novel_temperature=found.get("novel_temperature"),
-        unlike=found.get("unlike"),
-        levels=Levels(**levels),
-        expected=None if found.get("expected") is None else Expected(**found["expected"]),
-    )
+    found = {"temperature": content.get("temperature", 1.0), **content.get("calibration", {})}
+    made = from_json(Calibration, found, "calibration")
     require(made.temperature > 0 and (made.novel_temperature or 1) > 0, "its temperature is not above 0")
     require(made.unlike is None or made.unlike > 0, "a distance in its calibration is not above 0")
     return made
@@ -84,13 +74,6 @@ class Discovery:
             return said
         known = "looks like a known class" if self.known == 1 else "look like known classes"
         return f"{said}; {self.known} {known}, {self.unsure} {'is' if self.unsure == 1 else 'are'} unsure"
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Discovery:
-        """Of a part of ``model.json``."""
-        count = content["count"]
-        made = None if count is None else Count(**{**count, "curve": tuple(count["curve"])})
-        return cls(**{**content, "new": tuple(content["new"]), "count": made})
 
 
 @dataclass(frozen=True)
@@ -219,7 +202,7 @@ class Model:
         calibration = calibration_of(content)
         statistics = ClassStatistics.from_tensors(prototypes)
         decided, found = tuple(content.get("decided", DECIDED)), content.get("discovery")
-        discovery = None if found is None else Discovery.from_json(found)
+        discovery = None if found is None else from_json(Discovery, found, "discovery")
         return cls(config, network, statistics, table, decided, calibration, discovery)
 
     def _problems(self) -> dict[str, bool]:

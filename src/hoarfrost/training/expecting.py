@@ -146,6 +146,15 @@ def _hellinger(features: Rows) -> Rows:
     return mapped(features, scaled)
 
 
+def known_classes(statistics: ClassStatistics) -> tuple[KnownClasses, Ids]:
+    """Those that have images, as images are compared with them, and their ids."""
+    present = np.flatnonzero(statistics.count.numpy() > 0)
+    covariance = mean_covariance(statistics, torch.device("cpu")).numpy()
+    if statistics.root is None:
+        covariance = covariance.diagonal()
+    return KnownClasses(statistics.mean.numpy()[present].astype(np.float64), covariance, len(covariance)), present
+
+
 @dataclass(frozen=True)
 class Look:
     """What is in a folder, before anything is learned from it."""
@@ -194,11 +203,7 @@ def look_at(inference: Inference, before: Model, images: Samples, novel: int | N
         )
     points = sorting_points(inference.features(images, before.network), before.network)
     statistics = before.remembered.for_readout
-    present = np.flatnonzero(statistics.count.numpy() > 0)
-    covariance = mean_covariance(statistics, torch.device("cpu")).numpy()
-    if statistics.root is None:
-        covariance = covariance.diagonal()
-    known = KnownClasses(statistics.mean.numpy()[present].astype(np.float64), covariance, len(covariance))
+    known, present = known_classes(statistics)
     estimated = None
     with _telling_apart(inference.observer, len(images)):
         if counted is not None:

@@ -64,6 +64,9 @@ class Objective(nn.Module):
 
     Where several processes share a batch, ``gather`` brings their features together: the heads and the terms then see
     the whole batch in each process. ``assign`` gives the student's cluster probabilities of all images, as they are.
+    A discovery in so many ``images`` has a ``teacher``, the ``statistics`` of its classes, and ``clusters``: the first
+    probabilities of the images' new classes, for terms that start from k-means. So many ``labelled_images`` of stage
+    one are mixed in, for a reference that sees them again.
     """
 
     def __init__(
@@ -71,9 +74,11 @@ class Objective(nn.Module):
         student: Network,
         *,
         terms: Sequence[Term],
+        images: int = 0,
+        labelled_images: int = 0,
         teacher: Network | None = None,
-        rehearsal: Rehearsal | None = None,
-        remembered: Sequence[Memory] = (),
+        statistics: ClassStatistics | None = None,
+        clusters: Tensor | None = None,
         assign: Callable[[], Tensor] | None = None,
         views_together: bool = True,
         gather: Callable[[Tensor], Tensor] | None = None,
@@ -84,10 +89,11 @@ class Objective(nn.Module):
         self.terms = tuple(term for term in terms if term.weight != 0)
         self.views_together = views_together
         self.gather = gather
-        self.remembered, self.assign = tuple(remembered), assign
-        self.memories = nn.ModuleList(remembered)
+        sizes = sizes_of(student, images, labelled_images=labelled_images, clusters=clusters)
+        self.remembered, self.assign = tuple(made_memories(self.terms, sizes)), assign
+        self.memories = nn.ModuleList(self.remembered)
         self.needs = frozenset(need for term in self.terms for need in term.needs)
-        self.rehearsal = rehearsal if "replay" in self.needs else None
+        self.rehearsal = None if statistics is None else self._rehearsal(statistics)
         self.views = views_of(self.terms)
         self.read = {(head, view.name) for term in self.terms for head in term.heads for view in term.views}
         self.made_heads = tuple(student.heads)
@@ -95,6 +101,15 @@ class Objective(nn.Module):
         # The ramps live in a tensor, so that a new epoch changes a value and no code.
         self.register_buffer("weights", torch.zeros(len(self.terms)), persistent=False)
         self.weights: Tensor
+
+    def _rehearsal(self, statistics: ClassStatistics) -> Rehearsal | None:
+        """What draws remembered features, if a term rehearses them."""
+        replay = next((term for term in self.terms if isinstance(term, Replay)), None)
+        if replay is None:
+            return None
+        rehearsed = statistics.first(self.student.labelled_classes) if replay.over == "labelled" else statistics
+        extra = sum(term.extra_samples for term in self.terms)
+        return Rehearsal(rehearsed, replay, self.student.joint.weight.device, extra_samples=extra)
 
     def augments(self, usual: Augment) -> tuple[Augment, ...]:
         """How each view is changed, where it is ``usual`` unless a term says otherwise."""
@@ -272,43 +287,6 @@ def activations(network: Network, features: Tensor, heads: Sequence[str]) -> Act
         features_by_view={FIRST.name: network.backbone_features(features)},
         logits_by_head={(head, FIRST.name): network.logits(head, features) for head in heads},
     )
-
-
-def discovery_objective(
-    student: Network,
-    teacher: Network,
-    statistics: ClassStatistics,
-    terms: Sequence[Term],
-    *,
-    images: int,
-    labelled: int = 0,
-    device: torch.device,
-    clusters: Tensor | None = None,
-    assign: Callable[[], Tensor] | None = None,
-    views_together: bool = True,
-    gather: Callable[[Tensor], Tensor] | None = None,
-) -> Objective:
-    """What a discovery in so many images minimises, with all that its terms remember.
-
-    ``labelled`` images of stage one are mixed in, for a reference that sees them again. ``clusters`` are the first
-    probabilities of the images' new classes, for terms that start from k-means.
-    """
-    rehearsal = None
-    replay = next((term for term in terms if isinstance(term, Replay)), None)
-    if replay is not None:
-        rehearsed = statistics.first(student.labelled_classes) if replay.over == "labelled" else statistics
-        rehearsal = Rehearsal(rehearsed, replay, device, extra_samples=sum(term.extra_samples for term in terms))
-    objective = Objective(
-        student,
-        terms=terms,
-        teacher=teacher,
-        rehearsal=rehearsal,
-        remembered=made_memories(terms, sizes_of(student, images, labelled_images=labelled, clusters=clusters)),
-        assign=assign,
-        views_together=views_together,
-        gather=gather,
-    )
-    return objective.to(device)
 
 
 def _nothing_to_assign() -> Tensor:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from hoarfrost.computing.runtime import Runtime
 from hoarfrost.config import Config, Schedule
@@ -43,8 +42,6 @@ from hoarfrost.training.objective import (
     Objective,
     check_heads,
     choose_trained,
-    discovery_objective,
-    made_memories,
     make_heads,
     sizes_of,
     views_of,
@@ -91,8 +88,7 @@ class Stage:
         choose_trained(network, frozen=config.fit_frozen, terms=terms)
         samples = self._samples(network, labelled, frozen=config.fit_frozen, terms=terms, usual=config.fit_augment)
         with seeded(config.seed, "memory", 0):
-            remembered = made_memories(terms, sizes_of(network, len(learns)))
-        objective = Objective(network, terms=terms, remembered=remembered, gather=self.runtime.processes.gather)
+            objective = Objective(network, terms=terms, images=len(learns), gather=self.runtime.processes.gather)
         learned_from = samples.take(learns) if config.holds_back else samples
         trained = self._train(objective, learned_from, config.fit, "fit", labelled=0, augment=config.fit_augment)
         network.heads.clear()
@@ -261,8 +257,20 @@ class Stage:
         choose_trained(
             student, frozen=config.method.frozen, terms=terms, moving_statistics=config.method.moving_statistics
         )
-        first = None if clusters is None else clusters.probabilities
-        objective = self._objective(student, before, images, first, 0 if labelled is None else len(labelled))
+        inference = self._inference
+        with seeded(config.seed, "memory", student.steps):
+            objective = Objective(
+                student,
+                terms=terms,
+                images=len(images),
+                labelled_images=0 if labelled is None else len(labelled),
+                teacher=before.network,
+                statistics=before.remembered,
+                clusters=None if clusters is None else clusters.probabilities,
+                assign=lambda: inference.novel_logits(images, student).softmax(dim=1),
+                views_together=config.views == "together",
+                gather=self.runtime.processes.gather,
+            )
         trained = self._train(
             objective,
             images,
@@ -286,26 +294,6 @@ class Stage:
         """Those that terms make themselves."""
         with seeded(self.config.seed, "heads", network.steps):
             make_heads(network, terms, sizes_of(network, images))
-
-    def _objective(
-        self, student: Network, before: Model, images: Samples, clusters: Tensor | None, labelled: int
-    ) -> Objective:
-        """What a discovery minimises; so many ``labelled`` images are mixed in."""
-        inference = self._inference
-        with seeded(self.config.seed, "memory", student.steps):
-            return discovery_objective(
-                student,
-                before.network,
-                before.remembered,
-                self.config.method.active,
-                images=len(images),
-                labelled=labelled,
-                device=self.runtime.device,
-                clusters=clusters,
-                assign=lambda: inference.novel_logits(images, student).softmax(dim=1),
-                views_together=self.config.views == "together",
-                gather=self.runtime.processes.gather,
-            )
 
     def _enough(self, images: Samples, whole: int, novel: int) -> Samples:
         """The images that look like no known class, if they can be learned from."""

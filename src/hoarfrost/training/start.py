@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,14 +12,11 @@ from torch import Tensor, nn
 from hoarfrost.computing.processes import Processes
 from hoarfrost.data.rows import Rows, chunks, mapped
 from hoarfrost.losses.functional import student_t_logits, unit_rows
-from hoarfrost.models.gaussians import Whitening
 from hoarfrost.models.heads import Cosine
 from hoarfrost.models.network import Centres, Network, set_nearest
-from hoarfrost.models.statistics import ClassStatistics, Kept
+from hoarfrost.models.statistics import ClassStatistics
+from hoarfrost.training.expecting import known_classes, sorting_points
 from hoarfrost.unsorted.clusters import in_few_directions, k_means, principal_components, typical_of
-from hoarfrost.unsorted.known import RIDGE
-
-Floats = NDArray[np.floating[Any]]
 
 MOST_DIRECTIONS = 128
 """of them, where the backbone stays as it is, unless there are more clusters: memory would grow with the square of the
@@ -61,7 +57,10 @@ def start_from_clusters(
     if isinstance(head, Centres):
         points = principal_components(features, novel)
     elif student.design.readout.by_likelihood:
-        points = as_measured(features, statistics, student.kept, novel, most_directions=most_directions)
+        known, _ = known_classes(statistics.for_readout)
+        white, _ = known.whitened(sorting_points(features, student))
+        white = mapped(white, lambda rows: rows.astype(np.float32))
+        points = in_few_directions(white, student.decisive_width, novel, most_directions)
     elif isinstance(head, Cosine):
         points = unit_rows(torch.from_numpy(np.asarray(features))).numpy()
     else:
@@ -81,19 +80,6 @@ def start_from_clusters(
             by_likelihood = student.design.readout.by_likelihood
             set_nearest(head, _means(seen, clusters.labels, novel) if by_likelihood else centres)
     return clusters
-
-
-def as_measured(
-    features: Rows, statistics: ClassStatistics, kept: Kept, novel: int, most_directions: int | None = None
-) -> Floats:
-    """Transformed as a readout has it, whitened, and no more directions than the number of images allows."""
-    whitening = Whitening(statistics.for_readout, RIDGE)
-
-    def whitened(rows: Floats) -> Floats:
-        found: Floats = whitening(kept.transformed(torch.from_numpy(rows.astype(np.float32)))).numpy()
-        return found
-
-    return in_few_directions(mapped(features, whitened), len(whitening.factor), novel, most_directions)
 
 
 def _means(features: Rows, labels: NDArray[np.int64], clusters: int) -> Tensor:
