@@ -27,8 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(LONGEST)))
 
 
-TINY = {"fit.epochs": 2, "fit.drops": [], "discover.epochs": 2, "discover.drops": []}
-"""settings that finish in a second"""
+TINY = {"fit.epochs": 2, "fit.drops": [], "discover.epochs": 2, "discover.drops": [], "image_size": 8}
+"""settings that finish in a second; digits are of 8 x 8 pixels anyway"""
 
 
 @pytest.fixture(scope="session")

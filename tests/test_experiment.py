@@ -423,10 +423,10 @@ def test_a_seed_decides_everything(whole: Path, digits: tuple[ImageSet, ImageSet
 def test_sigkill_in_the_middle_of_discovery(tmp_path: Path) -> None:
     """A real process, really killed, gone on with by the command line."""
     out = tmp_path / "run"
-    save_digits(tmp_path / "few", range(10), count=40)
+    save_digits(tmp_path / "few", range(10), count=12)
     command = [sys.executable, "-m", "hoarfrost", "run", "--dataset", "folder", "--data", str(tmp_path / "few")]
     command += ["--split", "5-5", "--out", str(out), "--device", "cpu", "--resume"]
-    command += ["--fit-epochs", "1", "--epochs", "6"]
+    command += ["--fit-epochs", "1", "--epochs", "6", "--set", "image_size=8"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with Forked(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment) as process:
         deadline = time.monotonic() + 120

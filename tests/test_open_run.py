@@ -15,7 +15,8 @@ from hoarfrost.experiment import read_metrics
 from hoarfrost.scenario import Step, Truth
 from hoarfrost.training.inference import Outputs
 
-RUN = ("run", "--dataset", "digits", "--device", "cpu", "--fit-epochs", "6", "--epochs", "2", "--mixed", "0.5")
+SMALL = ("--set", "image_size=8", "--seed", "1")
+RUN = ("run", "--dataset", "digits", "--device", "cpu", "--fit-epochs", "6", "--epochs", "2", "--mixed", "0.5", *SMALL)
 
 
 def test_it_is_scored_by_category_discovery_and_can_be_gone_on_with(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -29,8 +30,10 @@ def short(name: str) -> Config:
     return RECIPES["digits"].config(METHODS[name], 0).with_epochs(discover=1)
 
 
-SHORT = ["--dataset", "digits", "--epochs", "1", "--set", "fit.epochs=2", "--device", "cpu"]
-BRIEF = "fit-epochs-2-epochs1"
+SET = ["--set", "fit.epochs=1", "--set", "image_size=8"]
+SHORT = ["--dataset", "digits", "--epochs", "1", *SET, "--device", "cpu"]
+CALLED = "fit-epochs-1-image-size-8"
+BRIEF = f"{CALLED}-epochs1"
 """how files and folders call that"""
 
 
@@ -225,9 +228,9 @@ def test_a_table_in_the_papers_variant_and_with_other_settings(
     command = ["reproduce", "tableA3", *SHORT, *changed, "--out", str(tmp_path), "--json"]
     assert main(command) == 0
     content = json.loads(capsys.readouterr().out)
-    assert Path(content["files"][0]).name == "tableA3-digits-paper-fit-epochs-2-discover-learning-rate-0-05-epochs1.md"
+    assert Path(content["files"][0]).name == f"tableA3-digits-paper-{CALLED}-discover-learning-rate-0-05-epochs1.md"
     (folder,) = tmp_path.glob("digits-5-5/frost-*")
-    assert folder.name == "frost-paper-fit-epochs-2-discover-learning-rate-0-05-epochs1-seed0"
+    assert folder.name == f"frost-paper-{CALLED}-discover-learning-rate-0-05-epochs1-seed0"
     written = json.loads((folder / "config.json").read_text())
     assert written["variant"] == json.loads((folder / "metrics.json").read_text())["variant"] == "paper"
     assert written["learner"]["discover"]["learning_rate"] == 0.05
@@ -240,9 +243,22 @@ def test_a_table_in_the_papers_variant_and_with_other_settings(
     assert not (tmp_path / "new").exists()
 
 
+FORKING = """
+import subprocess, sys, types
+from hoarfrost.cli import main
+from hoarfrost.paper import plan
+from tests.forked import Forked
+plan.subprocess = types.SimpleNamespace(Popen=Forked, DEVNULL=subprocess.DEVNULL)
+sys.exit(main(sys.argv[1:]))
+"""
+"""a command whose runs are begun as above"""
+
+
 def test_two_commands_in_one_folder_share_the_runs_and_both_end_well(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hoarfrost", "reproduce", "tableA3", *SHORT, "--out", str(tmp_path), "--json"]
-    both = [Forked(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+    command = [sys.executable, "-c", FORKING, "reproduce", "tableA3", *SHORT, "--out", str(tmp_path), "--json"]
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
+    both = [Forked(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) for _ in range(2)]
     said = [process.communicate(timeout=400) for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     tables = [json.loads(out) for out, _ in said]

@@ -7,12 +7,13 @@ import gc
 import pytest
 import torch
 from torch import Tensor
-from torch._dynamo.testing import CompileCounter
 
 from hoarfrost.computing.compiling import compiled, gc_paused
 
 
 def test_a_process_compiles_as_many_stages_as_it_likes() -> None:
+    from torch._dynamo.testing import CompileCounter  # takes seconds, and every process of the tests reads this file
+
     def total(values: Tensor) -> Tensor:
         return values.sum()
 

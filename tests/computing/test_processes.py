@@ -29,7 +29,7 @@ from ..forked import Forked
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 CPU = torch.device("cpu")
-SHORT = ("--fit-epochs", "2", "--epochs", "4")
+SHORT = ("--fit-epochs", "2", "--epochs", "4", "--set", "image_size=8")
 RUN = ("run", "--dataset", "folder", "--data", "few", "--split", "5-5", "--device", "cpu", "--json", *SHORT)
 
 
@@ -76,7 +76,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A current folder with digits."""
-    save_digits(tmp_path / "few", range(10), count=40)
+    save_digits(tmp_path / "few", range(10), count=16)
     monkeypatch.chdir(tmp_path)
 
 

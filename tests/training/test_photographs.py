@@ -47,7 +47,8 @@ from hoarfrost.training.resolve import ENOUGH, in_words, resolve, storage
 from .. import forked
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
-SHORT: dict[str, Any] = {"fit.epochs": 3, "fit.drops": [], "discover.epochs": 2, "discover.drops": []}
+SMALL: dict[str, Any] = {"fit.epochs": 2, "image_size": 224}
+SHORT: dict[str, Any] = {**SMALL, "fit.drops": [], "discover.epochs": 2, "discover.drops": []}
 
 
 def images(side: int, channels: int = 3, each: int = 2) -> ImageSet:
@@ -217,6 +218,22 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+@pytest.fixture(scope="module")
+def six(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of six classes, with its photographs and their features."""
+    folder = tmp_path_factory.mktemp("six")
+    learner = Learner(device="cpu", settings=SMALL)
+    learner.keep_features(folder / "features")
+    learner.fit(photographs(folder / "known", 6, 6)).save(folder / "model")
+    return folder
+
+
+def loaded(six: Path) -> Learner:
+    learner = Learner.load(six / "model", device="cpu")
+    learner.keep_features(six / "features", add=False)
+    return learner
+
+
 class TestReading:
     def test_photographs_stay_on_disk_and_others_do_not(self, tmp_path: Path) -> None:
         folder, asked = photographs(tmp_path / "photos", 2, 2), Learner().config
@@ -290,7 +307,7 @@ class TestOnce:
 
     def test_by_the_usual_method_nothing_is_trained(self, tmp_path: Path, seen: list[int]) -> None:
         known, new = photographs(tmp_path / "known", 3, 4), photographs(tmp_path / "new", 2, 5, first=3)
-        learner = Learner(device="cpu", settings={"fit.epochs": 2}).fit(known)
+        learner = Learner(device="cpu", settings=SMALL).fit(known)
         assert (learner.config.method.active, learner.config.method.design.mirror) == ((), False)
         assert sum(seen) == 12
         seen.clear()
@@ -307,8 +324,7 @@ class TestOnce:
         self, tmp_path: Path, seen: list[int]
     ) -> None:
         known = photographs(tmp_path / "known", 2, 3)
-        settings = {"fit.epochs": 2, "image_size": 224, "method.design.mirror": True}
-        learner = Learner(device="cpu", settings=settings).fit(known)
+        learner = Learner(device="cpu", settings={**SMALL, "method.design.mirror": True}).fit(known)
         assert sum(seen) == 2 * 6
         first = learner.outputs(known).scores
         learner.save(tmp_path / "model")
@@ -318,15 +334,12 @@ class TestOnce:
 
     @pytest.mark.parametrize("verb", ["fit", "discover", "predict"])
     def test_files_are_decoded_once_and_broken_ones_left_out(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+        self, six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
     ) -> None:
-        known, new = photographs(tmp_path / "known", 2, 4), photographs(tmp_path / "new", 2, 3, first=2)
-        for broken in (known / "class-1" / "2.jpg", new / "class-2" / "0.jpg"):
+        known, new = photographs(tmp_path / "known", 2, 4), photographs(tmp_path / "new", 2, 3, first=6)
+        for broken in (known / "class-1" / "2.jpg", new / "class-6" / "0.jpg"):
             broken.write_bytes(broken.read_bytes()[:900])
-        learner = Learner(device="cpu", settings=SHORT)
-        if verb != "fit":
-            with pytest.warns(SkippedFiles):
-                learner.fit(known)
+        learner = Learner(device="cpu", settings=SHORT) if verb == "fit" else loaded(six)
         decoded = list[str]()
         real = images_module.decode
 
@@ -343,7 +356,7 @@ class TestOnce:
             assert found is not None
             return len(found)
 
-        words = rf"1 file that is no readable image \(class-{'1/2' if verb == 'fit' else '2/0'}\.jpg\)"
+        words = rf"1 file that is no readable image \(class-{'1/2' if verb == 'fit' else '6/0'}\.jpg\)"
         with pytest.warns(SkippedFiles, match=words) as caught:
             used = use()
         assert len(caught) == 1
@@ -366,10 +379,9 @@ class TestOnce:
         assert learner.assigned is not None
         assert len(learner.assigned) == 15
 
-    def test_a_discovery_says_what_the_model_predicts_then(self, tmp_path: Path) -> None:
-        known, mixed = photographs(tmp_path / "known", 6, 6), photographs(tmp_path / "mixed", 6, 6, first=3)
-        learner = Learner(device="cpu", settings={"fit.epochs": 2}).fit(known)
-        again = learner.prepare(known)
+    def test_a_discovery_says_what_the_model_predicts_then(self, six: Path, tmp_path: Path) -> None:
+        mixed, learner = photographs(tmp_path / "mixed", 6, 6, first=3), loaded(six)
+        again = learner.prepare(six / "known")
         for images, new in ((learner.prepare(mixed), True), (again, False)):
             learner.discover(images, 3 if new else "auto", only_new=False)
             assert learner.assigned is not None
@@ -380,9 +392,8 @@ class TestOnce:
             assert (predicted >= 0)[learner.assigned < 0].sum() <= 3, "but for a few that are strange"
         assert (learner.predict(again) == np.arange(36) // 6).mean() > 0.9
 
-    def test_an_image_that_is_unlike_everything_is_unsure(self, tmp_path: Path) -> None:
-        known = photographs(tmp_path / "known", 6, 6)
-        learner = Learner(device="cpu", settings={"fit.epochs": 2}).fit(known)
+    def test_an_image_that_is_unlike_everything_is_unsure(self, six: Path, tmp_path: Path) -> None:
+        learner = loaded(six)
         limit = learner.model.calibration.unlike
         assert limit is not None
         (tmp_path / "unlike").mkdir()

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch._functorch._aot_autograd.utils import make_boxed_func
-from torch._inductor.compile_fx import compile_fx
 
 from hoarfrost.computing.compiling import COMBINED, compiled
 from hoarfrost.computing.rounding import Rounded, descend
@@ -140,6 +138,9 @@ def test_a_step_of_stage_one_with_views_of_its_own_is_one_graph() -> None:
 
 def without_code(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
     """The compiler's changes to the graphs, which are then run as they are: no C++ compiler is needed."""
+    # Importing it takes seconds, and every process of the tests reads this file.
+    from torch._functorch._aot_autograd.utils import make_boxed_func
+    from torch._inductor.compile_fx import compile_fx
 
     def as_it_is(changed: torch.fx.GraphModule, *_: Any, **__: Any) -> Any:
         return make_boxed_func(changed.forward)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -137,13 +138,18 @@ class ClassStatistics:
         """``(C, D, D)`` of some classes, or ``(1, D, D)`` where they share one; in double precision."""
         assert self.root is not None
         if self.root.ndim == 2:
-            shared = self.root.to(device).double()
-            return (shared @ shared.mT)[None]
+            return (self._shared if device in (None, torch.device("cpu")) else _product(self.root.to(device)))[None]
         root, deviation = self.root[classes].to(device).double(), self.variance[classes].to(device).double().sqrt()
         found = root @ root.mT
         diagonal = found.diagonal(dim1=1, dim2=2)
         diagonal += (1 - diagonal).clamp(min=0)  # what is left out of the directions is spread by itself
         return found * deviation[:, :, None] * deviation[:, None, :]
+
+    @cached_property
+    def _shared(self) -> Tensor:
+        """The covariance that all share: of many features it takes a while, and is asked for several times."""
+        assert self.root is not None
+        return _product(self.root)
 
     def first(self, classes: int) -> ClassStatistics:
         """Of the first classes alone; a covariance that is shared stays that of all."""
@@ -354,6 +360,12 @@ def _root(covariance: Tensor) -> Tensor:
     correlation = covariance * per_deviation[:, None] * per_deviation
     root, _ = torch.linalg.cholesky_ex(correlation + JITTER * torch.eye(len(covariance)).to(covariance))
     return torch.tril(root)
+
+
+def _product(root: Tensor) -> Tensor:
+    """The covariance of which it is a root, in double precision."""
+    exact = root.double()
+    return exact @ exact.mT
 
 
 def _shared_root(covariance: Tensor) -> Tensor:
