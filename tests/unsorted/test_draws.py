@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from hoarfrost.unsorted import draws
-from hoarfrost.unsorted.draws import LARGE, from_each
+from hoarfrost.unsorted.draws import LARGE, MOST_THREADS, few_threads, from_each
 
 
 @pytest.mark.parametrize(("cores", "size"), [(1, LARGE), (2, LARGE), (7, LARGE), (7, LARGE - 1)])
@@ -31,3 +32,15 @@ def test_an_error_is_not_lost(size: int) -> None:
 
     with pytest.raises(ValueError, match="no"):
         from_each(work, range(4), size=size, tell=lambda: None)
+
+
+@pytest.mark.parametrize("before", [1, 3, 16])
+def test_few_threads_are_no_more_than_there_were(before: int) -> None:
+    def threads() -> set[int]:
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    with threadpool_limits(before, user_api="blas"):
+        (there,) = threads()  # a library may have fewer
+        with few_threads():
+            assert threads() == {min(there, MOST_THREADS)}
+        assert threads() == {there}

@@ -25,6 +25,7 @@ from hoarfrost.seeding import derive
 from hoarfrost.training.calibration import calibrated
 from hoarfrost.training.inference import Inference
 from hoarfrost.training.observers import Observer
+from hoarfrost.unsorted.draws import few_threads
 from hoarfrost.unsorted.expectations import EXPECTING, expectations
 from hoarfrost.unsorted.known import KnownClasses
 from hoarfrost.unsorted.mixed import count_new_classes, tell_apart
@@ -56,7 +57,8 @@ def learn_calibration(
         looked_at, ridge = np.asarray(sorting_points(images.take(counted).images, network)), readout.ridge
         tell = _told(observer, DRAWS)
         found = first(lambda: held_back_temperatures(looked_at, own, ridge, seed, tell))
-        made = replace(made, unlike=first(lambda: unlike_beyond(looked_at, own, ridge)))
+        with few_threads():
+            made = replace(made, unlike=first(lambda: unlike_beyond(looked_at, own, ridge)))
         if found is not None:
             made = replace(made, temperature=found[0], novel_temperature=found[1])
             decide = old_or_new(*found, ridge)
@@ -65,7 +67,7 @@ def learn_calibration(
     fewer = as_many_of_each(own, MOST_SORTED, seed, MOST_CLASSES)
     measured = np.asarray(sorting_points(inference.features(chosen.take(fewer), network), network))
     diagonal = statistics.for_readout.root is None
-    how = {"diagonal": diagonal, "learned": not still, "shaped": not inference.config.fixed}
+    how = {"diagonal": diagonal, "learned": not still, "shaped": still and not inference.config.fixed}
     tell_more = _told(observer, EXPECTING)
     expected = first(lambda: expectations(measured, own[fewer], seed, **how, decide=decide, tell=tell_more))
     return replace(made, levels=levels, expected=expected)
@@ -176,7 +178,8 @@ def _telling_apart(observer: Observer, images: int) -> Iterator[None]:
     """Within the block the images are told apart."""
     observer.sorting(images, done=False)
     try:
-        yield
+        with few_threads():
+            yield
     finally:
         observer.sorting(images, done=True)
 

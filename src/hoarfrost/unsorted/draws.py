@@ -1,16 +1,17 @@
-"""Many draws of the same kind, side by side."""
+"""How many threads share the work on a folder: many draws of the same kind, side by side, and products of matrices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
 from hoarfrost.data.images import usable_cores
 
 MOST_THREADS = 4
-"""since each takes memory of its own"""
+"""since each draw takes memory of its own, and many wait for each other"""
 LARGE = 2**18
 """numbers that draws are of, from which on threads gain more than they take"""
 
@@ -32,6 +33,18 @@ def from_each(
             found.append(one)
             tell()
     return found
+
+
+@contextmanager
+def few_threads() -> Iterator[None]:
+    """Within the block few threads share a product of matrices.
+
+    With one on each of many cores, all wait for the slowest of them, and where others work there too, that is most of
+    the time.
+    """
+    now = [library["num_threads"] for library in _controller().select(user_api="blas").info()]
+    with _controller().limit(limits=min([*now, MOST_THREADS]), user_api="blas"):
+        yield
 
 
 @cache

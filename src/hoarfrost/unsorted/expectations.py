@@ -51,10 +51,10 @@ def expectations(
     """From points ``(n, D)`` of known classes ``(n,)``; None where they are too few.
 
     ``diagonal`` says whether variances alone are known of the classes, ``learned`` whether the network has learned
-    these images: then others lie farther off, new or not, and distances say nothing. ``shaped`` says whether labels had
-    a part in the features: then known classes are tighter than new ones, and do not show what a centre is worth. Where
-    new classes are found by clusters alone, ``decide`` says what a model makes of a folder after it has discovered
-    them; the expected error is then that of the model. ``tell`` is called after each of the draws.
+    these images: then others lie farther off, new or not, and distances say nothing. ``shaped`` says whether a network
+    that stays was tuned on these labels: then known classes are tighter than new ones, and do not show what a centre is
+    worth. Where new classes are found by clusters alone, ``decide`` says what a model makes of a folder after it has
+    discovered them; the expected error is then that of the model. ``tell`` is called after each of the draws.
     """
     random, features = np.random.default_rng(seed), points.shape[1]
     counts = np.bincount(labels)
