@@ -10,7 +10,7 @@ import pytest
 from hoarfrost.config import Config, Schedule
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
 from hoarfrost.errors import InputError
-from hoarfrost.losses.terms import Clustering, FeatureDistillation, Pairwise, Replay
+from hoarfrost.losses.terms import Clustering, Consistency, FeatureDistillation, Need, Pairwise, Replay
 from hoarfrost.methods import METHODS
 from hoarfrost.recipes import RECIPES, VARIANTS, get_recipe
 from hoarfrost.settings import filled, from_json, override, parse_setting, to_json
@@ -198,11 +198,6 @@ def test_stage_one_needs_a_number_of_images_a_batch() -> None:
 @pytest.mark.parametrize(
     ("method", "changes", "message"),
     [
-        (
-            "ncl",
-            {"method.terms.contrast.hard_negatives": True},
-            "contrast asks for features of labelled classes (hard_negatives), and those are gone",
-        ),
         ("dtc", {"method.design.novel": "linear"}, "method.terms.clustering needs method.start=k-means"),
         ("dtc", {"method.start": "random"}, "method.terms.clustering needs method.start=k-means"),
         ("restune", {"method.design.residual": False}, "extreme-pairs needs method.design.residual=true"),
@@ -217,10 +212,17 @@ def test_what_does_not_fit_together_is_named(method: str, changes: dict[str, obj
         override(RECIPES["digits"].config(METHODS[method], seed=0), changes)
 
 
-def test_hard_negatives_are_there_where_labelled_features_are() -> None:
-    config = RECIPES["cifar100"].config(METHODS["ncl"], seed=0)
-    changed = override(config, {"method.terms.contrast.hard_negatives": True, "method.terms.replay.weight": 1})
-    assert changed.method.active[-1] == Replay(over="labelled", per_class=2)
+def test_a_term_that_needs_replayed_features_needs_a_replay_term() -> None:
+    class Rehearsing(Consistency):
+        kind: ClassVar[str] = "rehearsing"
+        needs: ClassVar[frozenset[Need]] = frozenset({"replay"})
+
+    frost = METHODS["frost"]
+    assert Rehearsing() in replace(frost, terms=(*frost.terms, Rehearsing())).active
+    with pytest.raises(
+        InputError, match=r"rehearsing needs features of earlier classes.*method\.terms\.replay\.weight=1"
+    ):
+        replace(METHODS["frost-without-fr"], terms=(*METHODS["frost-without-fr"].terms, Rehearsing()))
 
 
 def test_a_method_has_its_own_course_on_each_data_set() -> None:

@@ -189,6 +189,22 @@ class TestFiles:
         old = {k: v for k, v in to_json(digits()).items() if k != "views"} | {"passes": "separate", "version": 1}
         assert from_json(Config, json.loads(json.dumps(old))) == replace(digits(), views="separate")
 
+    @pytest.mark.parametrize("method", ["ncl", "ncl-labelled"])
+    def test_ncl_of_an_earlier_version(self, method: str) -> None:
+        """It could mix negatives with features that a replay term drew for it."""
+        config = RECIPES["digits"].config(METHODS[method], 0)
+        content = json.loads(json.dumps(to_json(config)))
+        terms = content["method"]["terms"]
+        terms["contrast"] |= {"hard_negatives": False, "mixed": 50, "kept": 400}
+        content["version"], terms["replay"] = 2, {"weight": 0.0, "over": "labelled"}
+        assert from_json(Config, content) == config
+        terms["contrast"]["hard_negatives"] = True
+        with pytest.raises(InputError, match="no hard_negatives"):
+            from_json(Config, content)
+        content["method"] = {**content["method"], "terms": ["contrast"]}
+        with pytest.raises(InputError, match=r"method\.terms"):
+            from_json(Config, content)
+
 
 def test_the_hint_after_a_diverged_loss_names_the_schedule_that_trained() -> None:
     learner = Learner("supervised", device="cpu", recipe="digits", settings={**TINY, "fit.learning_rate": 1e6})

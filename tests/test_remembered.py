@@ -19,9 +19,7 @@ from hoarfrost.losses.terms import (
     Pairwise,
     Replay,
 )
-from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.training.objective import made_memories
-from hoarfrost.training.rehearsal import Rehearsal
 
 IMAGES, NOVEL = 7, 3
 
@@ -162,13 +160,3 @@ def test_a_method_remembers_what_its_terms_need_and_no_more() -> None:
     (queue,) = made_memories((LabelledContrast(),), sizes(labelled_images=4))
     assert len(queue.loss_inputs(torch.zeros(0))["labelled_queue"]) == 4
     assert made_memories((Pairwise(), Replay()), sizes()) == []
-
-
-def test_features_to_mix_are_drawn_beside_those_to_rehearse() -> None:
-    statistics = ClassStatistics.of(torch.rand(30, 4), torch.arange(30) % 3, 3)
-    assert Replay().extra_samples == Contrast(mixed=6).extra_samples == 0
-    extra = Contrast(hard_negatives=True, mixed=6).extra_samples
-    rehearsal = Rehearsal(statistics, Replay(per_class=2), torch.device("cpu"), extra_samples=extra)
-    features, classes = rehearsal.draw(torch.Generator().manual_seed(0))
-    assert classes.tolist() == [0, 0, 1, 1, 2, 2]
-    assert features.shape == (6 + 30, 4)

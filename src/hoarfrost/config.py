@@ -194,8 +194,7 @@ class Method:
             require("auxiliary" not in term.heads or self.design.residual, f"{name} needs method.design.residual=true")
             require(
                 "replay" not in needs or replays,
-                f"{name} asks for features of labelled classes (hard_negatives), and those are gone: do without, or let"
-                " the replay term draw them, as with method.terms.replay.weight=1",
+                f"{name} needs features of earlier classes, which the replay term draws: method.terms.replay.weight=1",
             )
         require(not (by_clusters and joint), "method.start=k-means needs a novel head: set method.design.novel=linear")
         require(

@@ -108,7 +108,6 @@ NCL = Method(
         Pairwise(weight=1.0, pairs="cosine"),
         Consistency(),
         Contrast(weight=1.0, start=1),  # the queue is filled in the first epoch
-        Replay(weight=0.0, over="labelled"),  # with a weight it draws what hard negatives are mixed with
     ),
     moving_statistics=True,
     design=Design(readout=HeadLogits()),

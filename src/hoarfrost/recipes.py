@@ -99,7 +99,6 @@ def term_values(
     ramp: int,
     per_class: int,
     update: int,
-    mixed: int = 400,
     between_images: float = 0.3,
 ) -> TermValues:
     """The numbers in which the methods' runs differ between data sets.
@@ -113,7 +112,6 @@ def term_values(
         "self-training": {"weight": beta, "ramp": ramp},
         "replay": {"per_class": per_class},
         "clustering": {"update": update},
-        "contrast": {"mixed": mixed},
     }
 
 
@@ -135,7 +133,7 @@ RECIPES: dict[str, Recipe] = {
         discover_augment=Affine(rotate=0.15, shift=0.08),
         strong_augment=Strong(flip=0.0, area=(0.5, 1.0), pad=2, gray=0.0),
         large_batch=64,
-        terms=term_values(beta=0.2, gamma=5.0, ramp=27, per_class=20, update=2, mixed=50),
+        terms=term_values(beta=0.2, gamma=5.0, ramp=27, per_class=20, update=2),
     ),
     "cifar10": Recipe(
         split="5-5",
@@ -147,7 +145,7 @@ RECIPES: dict[str, Recipe] = {
         discover=AS_LOADED,
         fit_augment=Crop(border="zero"),
         discover_augment=Crop(border="reflect"),
-        terms=term_values(beta=0.01, gamma=5.0, ramp=50, per_class=20, update=5, mixed=50),
+        terms=term_values(beta=0.01, gamma=5.0, ramp=50, per_class=20, update=5),
     ),
     "cifar100": Recipe(
         split="80-20",
@@ -185,7 +183,7 @@ RECIPES: dict[str, Recipe] = {
         discover_augment=Affine(rotate=0.15, shift=0.08, border="reflect"),
         strong_augment=Strong(flip=0.0),
         large_batch=64,
-        terms=term_values(beta=0.2, gamma=5.0, ramp=40, per_class=20, update=3, mixed=50),
+        terms=term_values(beta=0.2, gamma=5.0, ramp=40, per_class=20, update=3),
     ),
 }
 

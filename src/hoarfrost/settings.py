@@ -23,7 +23,7 @@ from hoarfrost.losses.terms import Term, derived_from
 
 T = TypeVar("T")
 
-VERSION = 2
+VERSION = 3
 """of configurations in JSON; it grows where a key is renamed or means something else"""
 
 
@@ -36,7 +36,24 @@ def _from_version_1(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, "method": {"moving_statistics": True, **kept}}
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_version_1}
+def _from_version_2(content: dict[str, Any]) -> dict[str, Any]:
+    """NCL's contrast could mix negatives with features that a replay term drew for it alone."""
+    method = content.get("method")
+    terms = method.get("terms") if isinstance(method, dict) else None
+    contrast = terms.get("contrast") if isinstance(terms, dict) else None
+    if not (isinstance(method, dict) and isinstance(terms, dict) and isinstance(contrast, dict)):
+        return content
+    require(not contrast.get("hard_negatives"), "this hoarfrost has no hard_negatives: learn it anew without them")
+    kept = {key: value for key, value in contrast.items() if key not in ("hard_negatives", "mixed", "kept")}
+    others = {
+        kind: term
+        for kind, term in terms.items()
+        if kind != "replay" or not isinstance(term, dict) or term.get("weight") != 0
+    }
+    return {**content, "method": {**method, "terms": {**others, "contrast": kept}}}
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_version_1, 2: _from_version_2}
 """for each earlier version, what makes the next one of it"""
 
 

@@ -14,7 +14,7 @@ from hoarfrost.losses.inputs import FIRST, SECOND, Activations, LossInputs, View
 Row = list[float]
 Rows = list[Row]
 
-LABELLED, SEEN, NOVEL, IMAGES, FEATURES, REPLAYED, QUEUE, MIXED = 2, 3, 2, 6, 8, 5, 12, 4
+LABELLED, SEEN, NOVEL, IMAGES, FEATURES, REPLAYED, QUEUE = 2, 3, 2, 6, 8, 5, 12
 
 
 def activations(features: Mapping[View, Tensor], logits: Mapping[tuple[str, View], Tensor]) -> Activations:
@@ -47,7 +47,6 @@ def example(seed: int = 0, images: int = IMAGES, heads: Mapping[str, int] | None
         old_heads=activations({}, {("joint", FIRST): random(images, SEEN)}),
         replay_logits=random(REPLAYED, SEEN + NOVEL),
         replay_labels=torch.arange(REPLAYED) % LABELLED,
-        extra_samples=random(5 * MIXED, FEATURES).detach(),
         memories={
             "targets": random(images, NOVEL).detach().softmax(dim=1),
             "ensemble": random(images, NOVEL).detach().softmax(dim=1),
@@ -103,7 +102,6 @@ def limited(inputs: LossInputs, names: Collection[str]) -> LossInputs:
         old_heads=inputs.old_heads if "old heads" in names else None,
         replay_logits=inputs.replay_logits if replayed else None,
         replay_labels=inputs.replay_labels if replayed else None,
-        extra_samples=inputs.extra_samples if replayed else None,
         memories={name: found for name, found in inputs.memories.items() if name in names},
         labelled_part=None if part is None or "labelled images" not in names else limited(part, names),
     )
@@ -228,18 +226,16 @@ def mean_divergence(target: Rows, q: Rows) -> float:
 
 
 def neighbour_contrast(
-    query: Rows, key: Rows, queue: Rows, *, temperature: float, own: float, neighbours: int, harder: list[Rows]
+    query: Rows, key: Rows, queue: Rows, *, temperature: float, own: float, neighbours: int
 ) -> float:
-    """NCL: the strongest of 1 + K logits share 1 - own, then the first gets own; harder negatives have no target."""
+    """NCL: the strongest of 1 + K logits share 1 - own, then the first gets own."""
     losses = []
-    for q, k, hard in zip(query, key, harder, strict=True):
+    for q, k in zip(query, key, strict=True):
         logits = [dot(q, other) / temperature for other in (k, *queue)]
         target = [0.0] * len(logits)
         for j in top(logits, neighbours):
             target[j] = (1 - own) / neighbours
         target[0] = own
-        logits += [dot(q, other) / temperature for other in hard]
-        target += [0.0] * len(hard)
         losses.append(-sum(t * math.log(p) for t, p in zip(target, softmax(logits), strict=True)))
     return mean(losses)
 
@@ -254,20 +250,3 @@ def labelled_contrast(
         right = [0, *(1 + j for j, other in enumerate(queue_labels) if other == label)]
         losses.append(mean([-math.log(probabilities[j]) for j in right]))
     return mean(losses)
-
-
-def hard_negatives(query: Rows, queue: Rows, labelled: list[Rows], mixed: int, kept: int) -> list[Rows]:
-    """NCL: the least similar of the queue, mixed at 1 : 2 and 2 : 1 with labelled features; the most similar of all."""
-    result = []
-    for q in query:
-        similar = [dot(q, other) for other in queue]
-        negatives = sorted(bottom(similar, mixed), key=lambda j: similar[j])
-        candidates = []
-        for partners in labelled:
-            for j, partner in zip(negatives, partners, strict=False):
-                for share in (1 / 3, 2 / 3):
-                    pairs = zip(queue[j], unit(partner), strict=True)
-                    candidates.append(unit([share * a + (1 - share) * b for a, b in pairs]))
-        chosen = top([dot(q, candidate) for candidate in candidates], kept)
-        result.append([candidates[j] for j in chosen])
-    return result

@@ -24,7 +24,6 @@ from .naive import (
     FEATURES,
     IMAGES,
     LABELLED,
-    MIXED,
     NOVEL,
     QUEUE,
     Rows,
@@ -183,44 +182,29 @@ def test_extreme_pairs_are_those_of_the_labelled_classes(images: int) -> None:
     assert ExtremePairs().loss(inputs).item() == pytest.approx(expected, rel=1e-9)
 
 
-def contrast(inputs: LossInputs, neighbours: int, harder: list[Rows]) -> float:
+def contrast(inputs: LossInputs, neighbours: int) -> float:
     query, key = ([unit(row) for row in rows(part)] for part in (inputs.features(), inputs.features(SECOND)))
     queue = rows(inputs.memory("queue"))
-    return naive.neighbour_contrast(query, key, queue, temperature=0.05, own=0.2, neighbours=neighbours, harder=harder)
+    return naive.neighbour_contrast(query, key, queue, temperature=0.05, own=0.2, neighbours=neighbours)
 
 
 @pytest.mark.parametrize("images", [1, 6, 9])
 def test_contrast(images: int) -> None:
     inputs = example(images, images)
-    expected = contrast(inputs, QUEUE // (2 * NOVEL), [[]] * images)
+    expected = contrast(inputs, QUEUE // (2 * NOVEL))
     assert Contrast(size=QUEUE).loss(inputs).item() == pytest.approx(expected, rel=1e-9)
 
 
 def test_contrast_with_a_short_queue_has_one_neighbour() -> None:
     inputs = example()
     inputs = changed(inputs, memories={"queue": inputs.memory("queue")[:3]})
-    expected = contrast(inputs, 1, [[]] * IMAGES)
+    expected = contrast(inputs, 1)
     assert Contrast(size=3).loss(inputs).item() == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("kept", [1, 7, 100])  # of the 40 mixtures of an image
-@pytest.mark.parametrize("seed", SEEDS)
-def test_contrast_with_hard_negatives(seed: int, kept: int) -> None:
-    inputs = example(seed)
-    more, query = rows(inputs.extra_samples), [unit(row) for row in rows(inputs.features())]
-    labelled = [more[MIXED * i : MIXED * (i + 1)] for i in range(5)]
-    harder = naive.hard_negatives(query, rows(inputs.memory("queue")), labelled, MIXED, kept)
-    term = Contrast(size=QUEUE, hard_negatives=True, mixed=MIXED, kept=kept)
-    expected = contrast(inputs, QUEUE // (2 * NOVEL), harder)
-    assert term.loss(inputs).item() == pytest.approx(expected, rel=1e-9)
-    assert expected > contrast(inputs, QUEUE // (2 * NOVEL), [[]] * IMAGES)
-
-
-@pytest.mark.parametrize("hard_negatives", [False, True])
-def test_contrast_moves_the_first_view_alone(hard_negatives: bool) -> None:
+def test_contrast_moves_the_first_view_alone() -> None:
     inputs = example()
-    term = Contrast(size=QUEUE, hard_negatives=hard_negatives, mixed=MIXED, kept=3)
-    torch.autograd.backward(term.loss(inputs))
+    torch.autograd.backward(Contrast(size=QUEUE).loss(inputs))
     assert gradient(inputs.features()).any(dim=1).all()
     assert inputs.features(SECOND).grad is None
 
@@ -253,7 +237,6 @@ def test_a_single_new_class_is_a_sure_one() -> None:
 def test_the_usual_values_are_the_published_ones() -> None:
     contrast = Contrast()
     assert (contrast.size, contrast.temperature, contrast.own) == (2000, 0.05, 0.2)
-    assert (contrast.hard_negatives, contrast.mixed, contrast.kept) == (False, 400, 400)
     assert (Pairwise().pairs, Pairwise().threshold) == ("rank", 0.95)
     assert (ExtremePairs().positives, ExtremePairs().negatives) == (10, 10)
     assert (OldHeadDistillation().temperature, ClusterConsistency().momentum) == (2.0, 0.6)

@@ -336,32 +336,21 @@ def test_cluster_divergence_of_what_is_reached_is_0() -> None:
 
 
 @STEADY
-@given(
-    st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 9), st.integers(1, 10), st.integers(0, 4), st.booleans()
-)
-def test_neighbour_contrast(seed: int, images: int, size: int, neighbours: int, hard: int, alike: bool) -> None:
+@given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 9), st.integers(1, 10), st.booleans())
+def test_neighbour_contrast(seed: int, images: int, size: int, neighbours: int, alike: bool) -> None:
     query, queue = directions(images, 5, seed=seed), directions(size, 5, seed=seed + 1)
     key = query if alike else directions(images, 5, seed=seed + 2)  # the strongest, or somewhere between
-    harder = directions(images * hard, 5, seed=seed + 3).view(images, hard, 5) if hard else None
     neighbours = min(neighbours, 1 + size)
-    expected = naive.neighbour_contrast(
-        rows(query),
-        rows(key),
-        rows(queue),
-        temperature=0.1,
-        own=0.3,
-        neighbours=neighbours,
-        harder=[[] for _ in range(images)] if harder is None else harder.tolist(),
-    )
-    loss = F.neighbour_contrast(query, key, queue, temperature=0.1, own=0.3, neighbours=neighbours, harder=harder)
+    how = {"temperature": 0.1, "own": 0.3}
+    expected = naive.neighbour_contrast(rows(query), rows(key), rows(queue), **how, neighbours=neighbours)
+    loss = F.neighbour_contrast(query, key, queue, **how, neighbours=neighbours)
     assert loss.item() == pytest.approx(expected, rel=1e-9)
 
 
 def test_more_neighbours_than_the_queue_has_are_all_that_there_are() -> None:
     query, key, queue = directions(3, 5), directions(3, 5, seed=1), directions(4, 5, seed=2)
     many, all_of_them = (
-        F.neighbour_contrast(query, key, queue, temperature=0.1, own=0.2, neighbours=count, harder=None)
-        for count in (50, 5)
+        F.neighbour_contrast(query, key, queue, temperature=0.1, own=0.2, neighbours=count) for count in (50, 5)
     )
     assert many.item() == all_of_them.item()
 
@@ -371,44 +360,14 @@ def test_the_key_gets_its_own_part_of_the_target_among_the_neighbours_or_not() -
     for key, first, second in ((query, 0.2, 0.0), (-query, 0.2, 0.8)):
         one, other = ((query * key).sum().item(), 0.0)
         log_total = math.log(math.exp(one) + math.exp(other))
-        loss = F.neighbour_contrast(query, key, queue, temperature=1.0, own=0.2, neighbours=1, harder=None)
+        loss = F.neighbour_contrast(query, key, queue, temperature=1.0, own=0.2, neighbours=1)
         assert loss.item() == pytest.approx(-first * (one - log_total) - second * (other - log_total), rel=1e-5)
 
 
 def test_the_targets_of_neighbour_contrast_pass_no_gradient() -> None:
-    key, queue, harder = directions(3, 5, seed=1), directions(6, 5, seed=2), directions(6, 5, seed=3).view(3, 2, 5)
+    key, queue = directions(3, 5, seed=1), directions(6, 5, seed=2)
 
     def loss(query: Tensor) -> Tensor:
-        return F.neighbour_contrast(query, key, queue, temperature=0.5, own=0.2, neighbours=2, harder=harder)
+        return F.neighbour_contrast(query, key, queue, temperature=0.5, own=0.2, neighbours=2)
 
     assert torch.autograd.gradcheck(loss, (directions(3, 5).requires_grad_(),))
-
-
-def test_harder_negatives_only_compete() -> None:
-    query, key, queue = directions(3, 5), directions(3, 5, seed=1), directions(6, 5, seed=2)
-    far, near = (-query[:, None], query[:, None])
-    losses = [
-        F.neighbour_contrast(query, key, queue, temperature=0.1, own=0.2, neighbours=2, harder=harder).item()
-        for harder in (None, far, near)
-    ]
-    assert losses == sorted(losses)
-    assert losses[2] > losses[1] + 0.01
-
-
-@STEADY
-@given(
-    st.integers(0, 10_000),
-    st.integers(1, 4),
-    st.integers(1, 9),
-    st.integers(1, 3),
-    st.integers(1, 6),
-    st.integers(1, 9),
-)
-def test_hard_negatives(seed: int, images: int, size: int, rounds: int, mixed: int, kept: int) -> None:
-    query, queue = directions(images, 4, seed=seed), directions(size, 4, seed=seed + 1)
-    labelled = 3 * random(rounds, mixed, 4, seed=seed + 2)
-    found = F.hard_negatives(query, queue, labelled, mixed=mixed, kept=kept)
-    assert found.shape == (images, min(kept, 2 * rounds * min(mixed, size)), 4)
-    expected = naive.hard_negatives(rows(query), rows(queue), labelled.tolist(), mixed, kept)
-    for one, other in zip(found.tolist(), expected, strict=True):
-        assert close(torch.tensor(sorted(one), dtype=torch.float64), sorted(other))

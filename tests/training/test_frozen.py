@@ -351,7 +351,7 @@ def test_a_configuration_of_version_1_is_that_of_its_preset(method: str) -> None
     config = Learner(method).config
     assert config.method.moving_statistics
     content = to_json(config)
-    assert content["version"] == VERSION == 2
+    assert content["version"] == VERSION > 1
     old = json.loads(json.dumps(as_before(content)))
     assert from_json(Config, old) == config
     assert from_json(Config, {key: value for key, value in old.items() if key != "version"}) == config

@@ -89,21 +89,18 @@ def cluster_divergence(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def neighbour_contrast(
-    query: Tensor, key: Tensor, queue: Tensor, *, temperature: float, own: float, neighbours: int, harder: Tensor | None
+    query: Tensor, key: Tensor, queue: Tensor, *, temperature: float, own: float, neighbours: int
 ) -> Tensor:
     """The unlabelled contrastive loss of NCL: an image is like its second view, and like its neighbours in the queue.
 
     Of the similarities to its key and to the queue, ``(B, 1 + K)``, the strongest ``neighbours`` share a target of
-    1 - ``own``; the key's is ``own`` whether it is among them or not. ``harder``, ``(B, H, D)``, are negatives that
-    only compete. All features have length 1.
+    1 - ``own``; the key's is ``own`` whether it is among them or not. All features have length 1.
     """
     logits = torch.cat([(query * key).sum(dim=1, keepdim=True), query @ queue.T], dim=1) / temperature
     neighbours = min(neighbours, logits.shape[1])
     target = torch.zeros_like(logits).scatter_(1, logits.topk(neighbours, dim=1).indices, (1 - own) / neighbours)
     target[:, 0] = own
-    if harder is not None:
-        logits = torch.cat([logits, torch.einsum("bd,bhd->bh", query, harder) / temperature], dim=1)
-    return -(target * logits.log_softmax(dim=1)[:, : target.shape[1]]).sum(dim=1).mean()
+    return -(target * logits.log_softmax(dim=1)).sum(dim=1).mean()
 
 
 def labelled_contrast(
@@ -119,21 +116,6 @@ def labelled_contrast(
     alike = torch.cat([torch.ones_like(same[:, :1]), same], dim=1).to(logits.dtype)
     target = alike / alike.sum(dim=1, keepdim=True)
     return -(target * logits.log_softmax(dim=1)).sum(dim=1).mean()
-
-
-def hard_negatives(query: Tensor, queue: Tensor, labelled: Tensor, *, mixed: int, kept: int) -> Tensor:
-    """NCL's generated negatives, ``(B, kept, D)``: of mixtures of negatives in the queue and labelled features, those
-    that are most like the query.
-
-    ``mixed`` negatives a query, the least similar ones, are mixed with each of the rounds of ``labelled``
-    ``(rounds, mixed, D)`` at 1 : 2 and at 2 : 1, and scaled to length 1.
-    """
-    negatives = queue[(query @ queue.T).topk(min(mixed, len(queue)), dim=1, largest=False).indices][:, None]
-    partner = F.normalize(labelled, dim=2)[None, :, : negatives.shape[2]]
-    mixtures = [F.normalize((a * negatives + (3 - a) * partner) / 3, dim=3).flatten(1, 2) for a in (1, 2)]
-    candidates = torch.cat(mixtures, dim=1)
-    nearest = torch.einsum("bd,bhd->bh", query, candidates).topk(min(kept, candidates.shape[1]), dim=1).indices
-    return candidates.gather(1, nearest[:, :, None].expand(-1, -1, candidates.shape[2]))
 
 
 def balanced_labels(logits: Tensor, rounds: int) -> Tensor:

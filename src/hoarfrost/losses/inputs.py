@@ -103,8 +103,6 @@ class LossInputs:
     """(R, C) of the joint head on replayed features"""
     replay_labels: Tensor | None = None
     """(R,) class ids of the replayed features"""
-    extra_samples: Tensor | None = None
-    """(M, D) further features of remembered classes, to mix with others"""
     memories: Mapping[str, Tensor] = field(default_factory=dict)
     """what the terms' memories give for these images, by name"""
     labelled_part: LossInputs | None = None

@@ -22,9 +22,6 @@ from hoarfrost.losses.memory import Ensemble, LabelledQueue, Memory, Queue, Targ
 
 Need = Literal["teacher", "old heads", "replay", "labelled images", "k-means start"]
 
-MIXES = 5
-"""how often NCL mixes each negative"""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Term(ABC):
@@ -79,11 +76,6 @@ class Term(ABC):
     def needs(self) -> frozenset[Need]:
         """What it looks at beside the features and logits of the network in training."""
         return frozenset()
-
-    @property
-    def extra_samples(self) -> int:
-        """How many features of remembered classes it needs in a step, beside those that are rehearsed."""
-        return 0
 
     def make_heads(self, sizes: Sizes) -> Mapping[str, nn.Module]:
         """Heads of its own, by name, from ``(B, D)`` features; they are gone when the stage ends."""
@@ -395,22 +387,6 @@ class Contrast(Term):
     temperature: float = 0.05
     own: float = 0.2
     """the second view's part of the target; the neighbours share the rest"""
-    hard_negatives: bool = False
-    """whether negatives are mixed with features of labelled classes, which the replay term has to draw"""
-    mixed: int = 400
-    """negatives a query that are mixed; 50 where five classes are new"""
-    kept: int = 400
-    """mixtures a query, the hardest"""
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """What negatives are mixed with, if they are."""
-        return frozenset({"replay"}) if self.hard_negatives else frozenset()
-
-    @property
-    def extra_samples(self) -> int:
-        """To mix negatives with, each several times."""
-        return MIXES * self.mixed if self.hard_negatives else 0
 
     def make_memory(self, sizes: Sizes) -> Memory:
         """The queue, never larger than there are images: an epoch fills it, and nothing drawn at random is left."""
@@ -421,11 +397,6 @@ class Contrast(Term):
         query = F.unit_rows(inputs.features())
         key = F.unit_rows(inputs.features(SECOND).detach())
         queue = inputs.memory("queue")
-        harder = None
-        if self.hard_negatives:
-            more = present(inputs.extra_samples, "extra_samples")
-            labelled = more.view(MIXES, self.mixed, more.shape[1])
-            harder = F.hard_negatives(query.detach(), queue, labelled, mixed=self.mixed, kept=self.kept)
         return F.neighbour_contrast(
             query,
             key,
@@ -433,7 +404,6 @@ class Contrast(Term):
             temperature=self.temperature,
             own=self.own,
             neighbours=max(1, len(queue) // (2 * inputs.novel_classes)),
-            harder=harder,
         )
 
 

@@ -108,8 +108,7 @@ class Objective(nn.Module):
         if replay is None:
             return None
         rehearsed = statistics.first(self.student.labelled_classes) if replay.over == "labelled" else statistics
-        extra = sum(term.extra_samples for term in self.terms)
-        return Rehearsal(rehearsed, replay, self.student.joint.weight.device, extra_samples=extra)
+        return Rehearsal(rehearsed, replay, self.student.joint.weight.device)
 
     def augments(self, usual: Augment) -> tuple[Augment, ...]:
         """How each view is changed, where it is ``usual`` unless a term says otherwise."""
@@ -210,11 +209,10 @@ class Objective(nn.Module):
                     before = activations(teacher, teacher_features, heads)
                 if "old heads" in self.needs:
                     old_heads = activations(teacher, features[0], heads)
-            replay_logits, replay_labels, extra_samples = None, None, None
+            replay_logits, replay_labels = None, None
             if replayed is not None:
                 drawn, replay_labels = replayed
-                rehearsed = len(replay_labels)
-                replay_logits, extra_samples = student.joint(drawn[:rehearsed]), drawn[rehearsed:]
+                replay_logits = student.joint(drawn)
             memories: dict[str, Tensor] = {}
             if rows is not None:
                 for memory in self.remembered:
@@ -231,7 +229,6 @@ class Objective(nn.Module):
             earlier_heads=() if teacher is None else teacher.class_heads[1:],
             replay_logits=replay_logits,
             replay_labels=replay_labels,
-            extra_samples=extra_samples,
             memories=memories,
             labelled_part=part,
         )
