@@ -39,6 +39,7 @@ def test_few_threads_are_no_more_than_there_were(before: int) -> None:
     def threads() -> set[int]:
         return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
 
+    draws._controller()  # which brings all of the libraries
     with threadpool_limits(before, user_api="blas"):
         (there,) = threads()  # a library may have fewer
         with few_threads():

@@ -16,6 +16,7 @@ from hoarfrost.unsorted.expectations import expectations
 from hoarfrost.unsorted.known import KnownClasses, spanned
 from hoarfrost.unsorted.mixed import (
     NOTHING,
+    UNKNOWN,
     Expected,
     _usual_size,
     anything_new,
@@ -191,9 +192,15 @@ def test_what_a_centre_is_worth_lies_between_a_class_and_a_part_of_one(seed: int
     assert worth == pytest.approx(part, rel=0.15)
     assert worth < min(left[2] - left[3], (left[1] - left[3]) / 2, (left[0] - left[3]) / 3)
     points, labels = images(range(9), 20, seed)
-    shaped = expectations(points, labels, 0, diagonal=False, learned=False, shaped=True)
-    assert shaped is not None
-    assert shaped.worth == 0, "labels have drawn the known classes together"
+    usual, shaped, goes_on = (
+        expectations(points, labels, 0, diagonal=False, learned=learned, shaped=tuned)
+        for learned, tuned in ((False, False), (False, True), (True, False))
+    )
+    assert usual is not None
+    assert goes_on is not None
+    assert shaped == replace(usual, worth=0.0), "labels have drawn the known classes together"
+    assert goes_on == replace(usual, deviation=UNKNOWN, worth=goes_on.worth), "from fewer folders"
+    assert 0.5 * usual.worth < goes_on.worth < 2 * usual.worth
 
 
 @pytest.mark.parametrize(("far", "strange"), [(5, 3), (8, 2), (12, 1), (20, 1), (20, 3)])

@@ -145,9 +145,12 @@ def _settled(points: Floats, centres: Floats, base: Floats) -> tuple[Ids, Floats
         size = sizes[start, centre] = members.sum(axis=1)
         means = members.astype(points.dtype) @ points / np.maximum(size, 1)[:, None]
         apart[start, centre] = np.where(size[:, None] > 1, squared_distances(means, points), np.inf)
-        labels = np.where((labels >= 0) & (np.take_along_axis(sizes, np.maximum(labels, 0), axis=1) > 1), labels, -1)
+        if (size < 2).any():  # a point by itself goes back to the fixed centres
+            alone = np.take_along_axis(sizes, np.maximum(labels, 0), axis=1) < 2
+            labels = np.where((labels >= 0) & ~alone, labels, -1)
         turns += 1
-        repeats = (turns > TOGETHER + 4) & (labels == earlier[rounds % 4]).all(axis=1)
-        turns[repeats] += (ROUNDS - turns[repeats]) // 4 * 4  # the same four again and again: on to the last
+        if turns.max() > TOGETHER + 4:
+            repeats = (turns > TOGETHER + 4) & (labels == earlier[rounds % 4]).all(axis=1)
+            turns[repeats] += (ROUNDS - turns[repeats]) // 4 * 4  # the same four again and again: on to the last
         earlier[rounds % 4] = labels
         rounds += 1

@@ -20,6 +20,9 @@ Ids = NDArray[np.int64]
 
 GAINS, DRAWS = 12, 8
 """folders that are made of known classes to learn from: without anything new, and with a third of the classes as new"""
+FEW_DRAWS = 2
+"""of the second kind, from which it is learned what a centre is worth to a network that goes on learning: that may have
+taken no longer itself"""
 FOLDS = (8, 4)
 """of cross-validation, for how far unseen images lie off: two numbers, from which it follows without folds"""
 UNSURE, TOLERATED = 0.05, 0.02
@@ -88,7 +91,7 @@ def expectations(
         known = made_of(points[draw.fit], labels[draw.fit])
         seen, fixed = known.reduced(points[draw.folder], draw.classes)
         found = told_apart(seen, fixed, draw.classes, draw.seed)
-        worth = 0.0 if shaped else worth_of(seen, fixed, draw.classes, seed)
+        worth = worth_of(seen, fixed, draw.classes, seed) if draw.shows_worth else None
         made = MadeFolder(found.gap, (found.labels < 0) != draw.new, worth)
         taken = points[draw.folder[found.labels < 0]]
         if decide is None or len(taken) < draw.classes:
@@ -101,7 +104,10 @@ def expectations(
 
     gains = side_by_side(gain, [_halves(labels, random) for _ in range(GAINS)])
     many, few = (unseen(parts) for parts in FOLDS)
-    made = side_by_side(made_folder, [Draw.at_random(labels, random) for _ in range(DRAWS)])
+    showing = 0 if shaped else FEW_DRAWS if learned else DRAWS
+    draws = [replace(Draw.at_random(labels, random), shows_worth=number < showing) for number in range(DRAWS)]
+    made = side_by_side(made_folder, draws)
+    worths = [own.worth for own in made if own.worth is not None]
     gap, wrong = np.concatenate([own.gap for own in made]), np.concatenate([own.wrong for own in made])
     margin = float(np.quantile(np.abs(gap), UNSURE)) if wrong.mean() > TOLERATED else 0.0
     of_model = [own.of_model for own in made if own.of_model is not None]
@@ -112,7 +118,7 @@ def expectations(
         deviation=UNKNOWN if learned else max(float(many.std()), 1e-12),
         images=len(labels),
         margin=margin,
-        worth=float(np.median([own.worth for own in made])),
+        worth=float(np.median(worths)) if worths else 0.0,
         error=float(error.mean()) if error.size else None,
     )
 
@@ -139,6 +145,8 @@ class Draw:
     classes: int
     """how many were"""
     seed: int
+    shows_worth: bool = True
+    """whether it is learned here what a free centre is worth"""
 
     @classmethod
     def at_random(cls, labels: Ids, random: np.random.Generator) -> Draw:
@@ -158,8 +166,8 @@ class MadeFolder:
     gap: Floats
     wrong: NDArray[np.bool_]
     """of each image: by how much new is nearer than old, and whether it is taken for one and is the other"""
-    worth: float
-    """what a free centre must explain here to be a class of its own"""
+    worth: float | None
+    """what a free centre must explain here to be a class of its own, if that was looked at"""
     of_model: NDArray[np.bool_] | None = None
     """of each image that a model is sure of after the discovery, whether it takes it for one and it is the other"""
 
