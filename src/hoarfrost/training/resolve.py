@@ -1,4 +1,12 @@
-"""What a configuration leaves open, decided by the images of stage one and by the device."""
+"""What a configuration leaves open, decided by the images of stage one and by the device.
+
+A pretrained backbone is used in one of three ways; others learn in every stage:
+
+- **as it is** (``STAYS``; ``config.fixed``, and so ``config.still``): on a CPU, or where images are few;
+- **half-way** (``TUNED`` and ``HALF_WAY``; ``config.still``): stage one trains it and brings it half-way back, and no
+  discovery changes it, where class statistics decide;
+- **tuned** (``TUNED``; neither): every stage trains it, where heads decide.
+"""
 
 from __future__ import annotations
 
