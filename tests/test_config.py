@@ -219,10 +219,9 @@ def test_a_term_that_needs_replayed_features_needs_a_replay_term() -> None:
 
     frost = METHODS["frost"]
     assert Rehearsing() in replace(frost, terms=(*frost.terms, Rehearsing())).active
-    with pytest.raises(
-        InputError, match=r"rehearsing needs features of earlier classes.*method\.terms\.replay\.weight=1"
-    ):
-        replace(METHODS["frost-without-fr"], terms=(*METHODS["frost-without-fr"].terms, Rehearsing()))
+    without = METHODS["frost-without-fr"]
+    with pytest.raises(InputError, match=r"rehearsing needs features of earlier classes.*replay\.weight=1"):
+        replace(without, terms=(*without.terms, Rehearsing()))
 
 
 def test_a_method_has_its_own_course_on_each_data_set() -> None:

@@ -138,7 +138,8 @@ class ClassStatistics:
         """``(C, D, D)`` of some classes, or ``(1, D, D)`` where they share one; in double precision."""
         assert self.root is not None
         if self.root.ndim == 2:
-            return (self._shared if device in (None, torch.device("cpu")) else _product(self.root.to(device)))[None]
+            on_cpu = device is None or device.type == "cpu"
+            return (self._shared if on_cpu else _product(self.root.to(device)))[None]
         root, deviation = self.root[classes].to(device).double(), self.variance[classes].to(device).double().sqrt()
         found = root @ root.mT
         diagonal = found.diagonal(dim1=1, dim2=2)
@@ -147,7 +148,7 @@ class ClassStatistics:
 
     @cached_property
     def _shared(self) -> Tensor:
-        """The covariance that all share: of many features it takes a while, and is asked for several times."""
+        """The covariance that all share, computed once: of many features it takes a while."""
         assert self.root is not None
         return _product(self.root)
 

@@ -175,7 +175,7 @@ class Look:
 
 @contextmanager
 def _telling_apart(observer: Observer, images: int) -> Iterator[None]:
-    """Within the block the images are told apart."""
+    """Within the block the images are told apart, by few threads; an observer hears when it begins and ends."""
     observer.sorting(images, done=False)
     try:
         with few_threads():

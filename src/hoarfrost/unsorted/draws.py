@@ -39,8 +39,7 @@ def from_each(
 def few_threads() -> Iterator[None]:
     """Within the block few threads share a product of matrices.
 
-    With one on each of many cores, all wait for the slowest of them, and where others work there too, that is most of
-    the time.
+    With one thread on each of many cores, all wait for the slowest, which is long where other processes are busy there.
     """
     now = [library["num_threads"] for library in _controller().select(user_api="blas").info()]
     with _controller().limit(limits=min([*now, MOST_THREADS]), user_api="blas"):

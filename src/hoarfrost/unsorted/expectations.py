@@ -21,8 +21,8 @@ Ids = NDArray[np.int64]
 GAINS, DRAWS = 12, 8
 """folders that are made of known classes to learn from: without anything new, and with a third of the classes as new"""
 FEW_DRAWS = 2
-"""of the second kind, from which it is learned what a centre is worth to a network that goes on learning: that may have
-taken no longer itself"""
+"""of the second kind, from which it is learned what a centre is worth to a network that goes on learning; more would
+take longer than its training, where images are few"""
 FOLDS = (8, 4)
 """of cross-validation, for how far unseen images lie off: two numbers, from which it follows without folds"""
 UNSURE, TOLERATED = 0.05, 0.02
