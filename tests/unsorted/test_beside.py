@@ -142,7 +142,10 @@ def test_as_many_starts_as_there_is_memory_for_are_made_at_once(monkeypatch: pyt
     parts = k_means_beside(points, fixed, 6, seed=0)
     assert together == [20, 3, 3, 3, 3, 3, 3, 2]
     assert parts.total == pytest.approx(whole.total)
-    np.testing.assert_allclose(parts.distances, whole.distances)
+    assert groups(parts.labels.tolist()) == groups(whole.labels.tolist())
+    # Of two starts that end alike rounding decides which is taken; one may have the same centres in another order.
+    by_first = [found.distances[:, found.distances[0].argsort()] for found in (parts, whole)]
+    np.testing.assert_allclose(*by_first)
     assert whole.total < k_means_beside(points, fixed, 6, seed=0, starts=1).total, "the best of several"
 
 
