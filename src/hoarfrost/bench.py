@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode
 
+from hoarfrost.computing.arithmetic import Arithmetic
+from hoarfrost.computing.forecast import multiplication_rate
 from hoarfrost.computing.runtime import Compile, Runtime, resolve_device
 from hoarfrost.config import Config, Schedule
 from hoarfrost.data.images import ImageSet
@@ -20,7 +21,6 @@ from hoarfrost.data.sources import Normaliser
 from hoarfrost.errors import InputError
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Network, grow, to_channels_last
-from hoarfrost.training.forecast import multiplication_rate
 from hoarfrost.training.learner import Learner
 from hoarfrost.training.objective import Objective, choose_trained, make_heads, sizes_of
 from hoarfrost.training.observers import Entry, Observer
@@ -236,7 +236,7 @@ def _figures(seconds: float, images: int, flop: float, rate: float) -> dict[str,
 
 
 def stage_flop(config: Config, load: Load, *, size: int, stage: int) -> float:
-    """Multiplications and additions of one epoch of a stage, counted on two images forward and backward."""
+    """Multiplications and additions of one epoch of a stage, counted on two images."""
     method, channels = config.method, len(config.mean or (0.5,))
     backbone = build_backbone(config.backbone, channels)
     channels = backbone.input.channels or channels
@@ -256,10 +256,9 @@ def stage_flop(config: Config, load: Load, *, size: int, stage: int) -> float:
     objective.set_epoch(0)
     objective.train()
     images = torch.rand(2 * len(objective.views), channels, size, size)
-    with FlopCounterMode(display=False) as counter:
+    with Arithmetic() as counted:
         replayed = objective.draw(torch.Generator())
         new = 1 if objective.mixes else 2  # where labelled images are mixed in, one of the two is labelled
         labels = torch.zeros(1 if stage else 2, dtype=torch.int64) if objective.mixes or not stage else None
-        loss, _, _ = objective(images, labels, replayed, torch.arange(new))
-        loss.backward()
-    return float(counter.get_total_flops()) / 2 * load.images
+        objective(images, labels, replayed, torch.arange(new))
+    return float(counted.flop) / 2 * load.images

@@ -9,11 +9,11 @@ from pathlib import Path
 from statistics import mean
 
 from hoarfrost.bench import LOADS, Load, stage_flop
+from hoarfrost.computing.forecast import multiplication_rate
 from hoarfrost.computing.runtime import Runtime, resolve_device
 from hoarfrost.config import Config
 from hoarfrost.paper.plan import Planned, stage_ones
 from hoarfrost.scenario import parse_split
-from hoarfrost.training.forecast import multiplication_rate
 from hoarfrost.training.resolve import suited
 
 TIMES_FLOOR = {"cuda": 4.0, "cpu": 8.0}

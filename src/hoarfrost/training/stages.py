@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hoarfrost.computing.forecast import warn_of_too_much
 from hoarfrost.computing.runtime import Runtime
 from hoarfrost.config import Config, Schedule
 from hoarfrost.data.augment import Augment
@@ -34,7 +35,6 @@ from hoarfrost.training.averaging import average_of, move_towards
 from hoarfrost.training.calibration import calibrated
 from hoarfrost.training.expecting import Look, learn_calibration, look_at
 from hoarfrost.training.features import Computed
-from hoarfrost.training.forecast import warn_of_too_much
 from hoarfrost.training.held_out import held_back
 from hoarfrost.training.inference import Inference
 from hoarfrost.training.loop import Checkpoint, diverged, train

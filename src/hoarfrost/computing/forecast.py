@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
+from hoarfrost.computing.arithmetic import Arithmetic
 from hoarfrost.computing.runtime import Runtime
 from hoarfrost.data.images import free_memory
 from hoarfrost.models.network import Network
@@ -51,12 +51,9 @@ def forecast(network: Network, batch: tuple[int, int, int, int]) -> Forecast:
     def give(tensor: Any) -> Any:
         return tensor
 
-    with FlopCounterMode(display=False) as counter, torch.autograd.graph.saved_tensors_hooks(keep, give):
-        features = shadow(torch.empty(batch, device="meta"))
-    trained = sum(parameter.numel() for parameter in shadow.parameters() if parameter.requires_grad)
-    share = trained / max(1, sum(parameter.numel() for parameter in shadow.parameters()))
-    del features
-    return Forecast(sum(kept.values()), counter.get_total_flops() * (1 + 2 * share))
+    with Arithmetic() as counted, torch.autograd.graph.saved_tensors_hooks(keep, give):
+        shadow(torch.empty(batch, device="meta"))
+    return Forecast(sum(kept.values()), counted.flop)
 
 
 def warn_of_too_much(network: Network, batch: tuple[int, int, int, int], steps: int, runtime: Runtime) -> None:
