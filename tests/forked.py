@@ -21,9 +21,12 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 PRELOADED = [
-    *("lightning_fabric", "sklearn.datasets", "scipy.optimize", "matplotlib.backends.backend_svg"),
-    *("hoarfrost.cli", "hoarfrost.experiment", "hoarfrost.report.gather", "hoarfrost.paper.tables"),
-    *("hoarfrost.training.learner", "hoarfrost.computing.processes"),
+    *("lightning_fabric", "sklearn.cluster", "sklearn.datasets._base", "scipy.cluster.hierarchy", "scipy.optimize"),
+    *("jinja2.loaders", "matplotlib.backends.backend_svg", "matplotlib.figure", "safetensors.torch"),
+    *(f"PIL.{kind}ImagePlugin" for kind in ("Avif", "Bmp", "Gif", "Jpeg", "Pdf", "Png", "Ppm", "Tiff", "WebP")),
+    *("hoarfrost.cli.follow", "hoarfrost.experiment", "hoarfrost.paper.tables", "hoarfrost.report.gather"),
+    *("hoarfrost.report.html", "hoarfrost.training.learner", "hoarfrost.training.work", "hoarfrost.data.doubts"),
+    "hoarfrost.computing.processes",
 ]
 
 CHILD = """

@@ -114,8 +114,8 @@ class Bars(Observer):
             TextColumn("{task.fields[epoch]}"),
             TextColumn("{task.fields[loss]}"),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[left]}"),
             console=Console(stderr=True),
         )
         self.task: Any = None
