@@ -301,12 +301,12 @@ class Config:
         return tuple(name for name, open_ in DECIDED.items() if getattr(self, name) == open_) + self.undecided
 
     @property
-    def fixed(self) -> bool:
+    def fixed_in_all_stages(self) -> bool:
         """Whether no stage changes the backbone, so that its features of an image are always the same."""
-        return ALL in self.fit_frozen and self.still
+        return ALL in self.fit_frozen and self.fixed_in_discovery
 
     @property
-    def still(self) -> bool:
+    def fixed_in_discovery(self) -> bool:
         """Whether no discovery changes the backbone, and stage one did not, or brought it part of the way back."""
         method, little = self.method, self.fit_keeps > 0 or ALL in self.fit_frozen
         return little and ALL in method.frozen and not method.moving_statistics and not method.design.residual
@@ -314,7 +314,12 @@ class Config:
     @property
     def holds_back(self) -> bool:
         """Whether stage one does not train with some of its images, since it is scored by those."""
-        return self.fit_keeps > 0 and self.still and not self.fixed and self.method.design.readout.by_likelihood
+        return (
+            self.fit_keeps > 0
+            and self.fixed_in_discovery
+            and not self.fixed_in_all_stages
+            and self.method.design.readout.by_likelihood
+        )
 
     def opened(self, names: Collection[str]) -> Config:
         """With these of the settings left open that images can decide."""

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from hoarfrost.errors import InputError
 from hoarfrost.models.gaussians import ClassGaussians
-from hoarfrost.models.statistics import ClassStatistics, Kept, Tally, Transform, transformed
+from hoarfrost.models.statistics import ClassStatistics, KeptStatistics, Tally, Transform, transformed
 
 CPU = torch.device("cpu")
-KEPT = {"full": Kept("full"), "low-rank": Kept("low-rank", 3), "shared": Kept("shared")}
+KEPT = {"full": KeptStatistics("full"), "low-rank": KeptStatistics("low-rank", 3), "shared": KeptStatistics("shared")}
 CLASSES, FEATURES = 4, 6
 
 
@@ -111,7 +111,7 @@ def test_statistics_are_extended_cut_and_merged_with_their_covariances(kind: str
 @pytest.mark.parametrize("how", ["unit", "sqrt"])
 def test_of_transformed_features_all_is_kept_beside_the_plain_ones(how: Transform) -> None:
     features, labels = drawn()
-    statistics = ClassStatistics.of(features, labels, CLASSES, Kept("full", features=how))
+    statistics = ClassStatistics.of(features, labels, CLASSES, KeptStatistics("full", features=how))
     torch.testing.assert_close(statistics.mean, ClassStatistics.of(features, labels, CLASSES).mean)
     inner = statistics.for_readout
     for label in (0, 1):
@@ -175,7 +175,11 @@ def test_many_classes_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_features_that_never_vary_are_no_obstacle() -> None:
     features, labels = torch.ones(10, 3), torch.arange(10) % 2
-    for kept, diagonal in ((Kept("full"), False), (Kept("shared"), False), (Kept(), True)):
+    for kept, diagonal in (
+        (KeptStatistics("full"), False),
+        (KeptStatistics("shared"), False),
+        (KeptStatistics(), True),
+    ):
         statistics = ClassStatistics.of(features, labels, 2, kept)
         gaussians = ClassGaussians(statistics, shrink=0.5, ridge=0.01, diagonal=diagonal, device=CPU)
         assert gaussians.log_likelihoods(features).isfinite().all()
@@ -187,7 +191,12 @@ def test_without_any_image_there_is_no_gaussian() -> None:
         ClassGaussians(none, shrink=0.5, ridge=0.01, diagonal=True, device=CPU)
 
 
-CARRIED = {"full": Kept("full"), "low-rank": Kept("low-rank", 4), "shared": Kept("shared"), "none": Kept()}
+CARRIED = {
+    "full": KeptStatistics("full"),
+    "low-rank": KeptStatistics("low-rank", 4),
+    "shared": KeptStatistics("shared"),
+    "none": KeptStatistics(),
+}
 
 
 @pytest.mark.parametrize("how", ["plain", "unit"])

@@ -54,7 +54,7 @@ def test_features_are_those_of_the_first_token(folder: Path) -> None:
 
 def test_a_learner_uses_it_as_it_is_and_finds_it_again(folder: Path, tmp_path: Path) -> None:
     learner = Learner(backbone=str(folder), device="cpu").fit(IMAGES, LABELS)
-    assert learner.config.fixed, "on a CPU a pretrained backbone stays as it is"
+    assert learner.config.fixed_in_all_stages, "on a CPU a pretrained backbone stays as it is"
     learner.discover(IMAGES[:12], 2).save(tmp_path / "model")
     loaded = Learner.load(tmp_path / "model", "cpu")
     assert (loaded.predict_proba(IMAGES) == learner.predict_proba(IMAGES)).all()

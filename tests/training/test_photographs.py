@@ -39,7 +39,7 @@ from hoarfrost.models.readout import ClassMeans
 from hoarfrost.recipes import RECIPES
 from hoarfrost.scenario import Step
 from hoarfrost.settings import from_json, to_json
-from hoarfrost.training.features import Computed
+from hoarfrost.training.features import FeatureCache
 from hoarfrost.training.images import read_labelled
 from hoarfrost.training.inference import EVALUATION_BATCH, batch_of
 from hoarfrost.training.resolve import ENOUGH, in_words, resolve, storage
@@ -87,20 +87,20 @@ class TestChoice:
             assert config.mean == (0.498,) * 3
         else:
             usual = Learner("frost").config
-            assert not config.fixed
+            assert not config.fixed_in_all_stages
             assert (config.fit_augment, config.fit, config.method) == (usual.fit_augment, usual.fit, usual.method)
 
     def test_on_a_cpu_it_stays_and_on_a_gpu_it_is_tuned_where_there_are_images_enough(self) -> None:
         usual = Learner("frost").config
         for device, each in ((CPU, ENOUGH), (GPU, ENOUGH - 1)):
             config = decided(images(96, each=each), device)
-            assert config.fixed
+            assert config.fixed_in_all_stages
             assert (config.fit_frozen, config.method.frozen) == ((ALL,), (ALL,))
             assert (config.fit_augment, config.discover_augment) == (Augment(), Augment())
             assert config.fit == usual.fit
             assert "left as it is, so that features are computed once; images of 288 x 288" in in_words(config)
         tuned = decided(images(96, each=ENOUGH), GPU)
-        assert not tuned.fixed
+        assert not tuned.fixed_in_all_stages
         assert (tuned.fit_frozen, tuned.method, tuned.fit_augment) == ((), usual.method, usual.fit_augment)
         assert tuned.fit == replace(usual.fit, learning_rate=0.01)
         assert "pretrained and tuned on these images; images of 224 x 224" in in_words(tuned)
@@ -111,7 +111,12 @@ class TestChoice:
         usual = Learner(method).config
         tuned, fixed = (resolve(usual, images(96, each=ENOUGH), device) for device in (GPU, CPU))
         assert (tuned.fit_keeps, tuned.fit_frozen, tuned.fit_augment) == (0.5, (), ResizedCrop())
-        assert (tuned.still, tuned.fixed, fixed.still, fixed.fixed) == (True, False, True, True)
+        assert (
+            tuned.fixed_in_discovery,
+            tuned.fixed_in_all_stages,
+            fixed.fixed_in_discovery,
+            fixed.fixed_in_all_stages,
+        ) == (True, False, True, True)
         assert tuned.fit == replace(usual.fit.shortened(20), learning_rate=0.01, batch_size=64)
         assert (tuned.method, tuned.discover_augment) == (fixed.method, fixed.discover_augment)
         assert "tuned on these images, and brought 50% of the way back; images of 288 x 288" in in_words(tuned)
@@ -121,7 +126,7 @@ class TestChoice:
             asked = Learner(method, settings=settings).config
             assert resolve(asked, images(96), CPU) == tuned, "as somebody asked for it"
         whole = resolve(Learner(method, settings={"fit_frozen": [], "fit_keeps": 0}).config, images(96), CPU)
-        assert (whole.still, whole.method) == (False, usual.method)
+        assert (whole.fixed_in_discovery, whole.method) == (False, usual.method)
         with pytest.raises(InputError, match="fit_keeps is for methods that decide by class statistics"):
             resolve(Learner("frost", settings={"fit_keeps": 0.5}).config, images(96), CPU)
 
@@ -173,12 +178,16 @@ class TestChoice:
 
     def test_another_backbone_or_size(self) -> None:
         other = decided(images(500), CPU, {"backbone": "small"})
-        assert (other.backbone, other.image_size, other.fixed) == ("small", 64, False)
+        assert (other.backbone, other.image_size, other.fixed_in_all_stages) == ("small", 64, False)
         little = decided(images(500), CPU, {"image_size": 64})
         assert (little.backbone, little.image_size) == ("small", 64)
         for size in (224, 288):
             chosen = decided(images(500), CPU, {"image_size": size})
-            assert (chosen.backbone, chosen.image_size, chosen.fixed) == ("efficientnet-lite0", size, True)
+            assert (chosen.backbone, chosen.image_size, chosen.fixed_in_all_stages) == (
+                "efficientnet-lite0",
+                size,
+                True,
+            )
         with pytest.raises(InputError, match="takes images of 224 x 224 or 288 x 288 pixels, not of 64"):
             decided(images(500), CPU, {"image_size": 64, "backbone": "efficientnet-lite0"})
 
@@ -437,7 +446,7 @@ class TestOnce:
     def test_features_go_with_the_images_and_with_the_backbone(self, tmp_path: Path) -> None:
         folder = photographs(tmp_path / "photos", 1, 2)
         files = [ImageFiles([folder / "class-0" / "0.jpg"], size=224, channels=3) for _ in range(2)]
-        computed, made, network = Computed(), list[int](), Network(build_backbone("small", 3), 2)
+        computed, made, network = FeatureCache(), list[int](), Network(build_backbone("small", 3), 2)
 
         def compute(_: OnDisk) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
             made.append(1)

@@ -18,7 +18,7 @@ from hoarfrost.methods import METHODS
 from hoarfrost.models.backbones import build_backbone
 from hoarfrost.models.network import Design, Network, grow
 from hoarfrost.models.readout import Gaussians
-from hoarfrost.models.statistics import ClassStatistics, Kept, transformed
+from hoarfrost.models.statistics import ClassStatistics, KeptStatistics, transformed
 from hoarfrost.recipes import RECIPES
 from hoarfrost.settings import override
 from hoarfrost.training.expecting import known_classes
@@ -46,7 +46,7 @@ def test_whitened_features_spread_alike_in_all_directions(kept: Any) -> None:
     means, spread = scattered(3, 0, 5.0)
     rows = features_of(means, 4000, spread, 1)
     labels = torch.arange(3).repeat_interleave(4000)
-    statistics = ClassStatistics.of(torch.from_numpy(rows), labels, 3, Kept(kept))
+    statistics = ClassStatistics.of(torch.from_numpy(rows), labels, 3, KeptStatistics(kept))
     known, present = known_classes(statistics)
     white = np.asarray(replace(known, ridge=1e-9).whitened(rows.astype(np.float64))[0])
     assert present.tolist() == [0, 1, 2]

@@ -144,8 +144,8 @@ def test_as_many_starts_as_there_is_memory_for_are_made_at_once(monkeypatch: pyt
     assert parts.total == pytest.approx(whole.total)
     assert groups(parts.labels.tolist()) == groups(whole.labels.tolist())
     # Of two starts that end alike rounding decides which is taken; one may have the same centres in another order.
-    by_first = [found.distances[:, found.distances[0].argsort()] for found in (parts, whole)]
-    np.testing.assert_allclose(*by_first)
+    ours, theirs = (found.distances[:, found.distances[0].argsort()] for found in (parts, whole))
+    np.testing.assert_allclose(ours, theirs)
     assert whole.total < k_means_beside(points, fixed, 6, seed=0, starts=1).total, "the best of several"
 
 

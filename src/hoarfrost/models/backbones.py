@@ -54,13 +54,13 @@ def find_backbone(name: str) -> Callable[[int], Backbone]:
     return build
 
 
-def build_backbone(name: str, channels: int, given: Backbone | None = None, *, begins: bool = True) -> Backbone:
-    """A new backbone by its name; where that is the name of a ``given`` object, a copy of it.
+def build_backbone(name: str, channels: int, own_backbone: Backbone | None = None, *, begins: bool = True) -> Backbone:
+    """A new backbone by its name; where that is the name of a ``own_backbone`` object, a copy of it.
 
     One that ``begins`` has the weights that it comes with, if any; otherwise others are put into it.
     """
-    if given is not None and name == name_of(given):
-        return copy.deepcopy(given)
+    if own_backbone is not None and name == name_of(own_backbone):
+        return copy.deepcopy(own_backbone)
     backbone = _made(name, find_backbone(name), channels)
     if begins:
         backbone.load_pretrained()
@@ -94,10 +94,10 @@ class Traits(NamedTuple):
         return cls(backbone.input, tuple(backbone.parts), backbone.pretrained)
 
 
-def traits_of(name: str, given: Backbone | None = None) -> Traits:
-    """What can be said of a backbone by its name; where that is the name of a ``given`` object, of that one."""
-    if given is not None and name == name_of(given):
-        return Traits.of(given)
+def traits_of(name: str, own_backbone: Backbone | None = None) -> Traits:
+    """What can be said of a backbone by its name; where that is the name of a ``own_backbone`` object, of that one."""
+    if own_backbone is not None and name == name_of(own_backbone):
+        return Traits.of(own_backbone)
     return _traits_of(name, find_backbone(name))
 
 

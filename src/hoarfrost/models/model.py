@@ -177,7 +177,7 @@ class Model:
         content: Mapping[str, Any],
         weights: Mapping[str, Tensor],
         prototypes: Mapping[str, Tensor],
-        given: Backbone | None,
+        own_backbone: Backbone | None,
     ) -> Model:
         config = from_json(Config, content["config"])
         heads = content["heads"]
@@ -190,7 +190,7 @@ class Model:
         require(classes == len(table), "class_names do not fit the heads")
         require(weights["joint.weight"].shape[:1] == (classes,), "weights.safetensors does not fit the heads")
         with torch.random.fork_rng(devices=[]):  # what is drawn here is replaced at once
-            backbone = build_backbone(content["backbone"], content["channels"], given, begins=False)
+            backbone = build_backbone(content["backbone"], content["channels"], own_backbone, begins=False)
             network = Network(backbone, content["heads"]["known"], config.method.design)
             for novel in content["heads"]["novel"]:
                 network = grow(network, novel)

@@ -15,7 +15,7 @@ from hoarfrost.models.backbone import Backbone
 from hoarfrost.models.heads import Cosine
 from hoarfrost.models.readout import ReadoutKind
 from hoarfrost.models.resnet import ResNet
-from hoarfrost.models.statistics import Kept
+from hoarfrost.models.statistics import KeptStatistics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Network(nn.Module):
         super().__init__()
         self.backbone, self.design = backbone, design or Design()
         check_design(self.design, backbone)
-        self.still: tuple[str, ...] = ()
+        self.parts_in_evaluation: tuple[str, ...] = ()
         """parts of the backbone that stay in evaluation mode: their batch statistics do not move in training"""
         self.joint = nn.Linear(backbone.width, classes)
         self.novel = nn.ModuleList()
@@ -96,7 +96,7 @@ class Network(nn.Module):
     def train(self, mode: bool = True) -> Network:
         """All but what stays still."""
         super().train(mode)
-        for part in self.backbone.chosen(self.still).values():
+        for part in self.backbone.chosen(self.parts_in_evaluation).values():
             part.eval()
         return self
 
@@ -119,9 +119,9 @@ class Network(nn.Module):
         return features[:, : self.backbone.width]
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> KeptStatistics:
         """What class statistics must keep for what decides."""
-        return kept_for(self.design, self.backbone)
+        return kept_statistics(self.design, self.backbone)
 
     @property
     def _before_last(self) -> int:
@@ -214,7 +214,7 @@ class Network(nn.Module):
         return norms
 
 
-def kept_for(design: Design, backbone: Backbone) -> Kept:
+def kept_statistics(design: Design, backbone: Backbone) -> KeptStatistics:
     """What class statistics must keep for what decides."""
     wanted = design.before_last and design.readout.by_likelihood
     return replace(design.readout.kept, before_last=backbone.width_before_last if wanted else 0)

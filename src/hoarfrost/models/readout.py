@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hoarfrost.errors import require
 from hoarfrost.models.gaussians import ClassGaussians
-from hoarfrost.models.statistics import ClassStatistics, Kept, Transform
+from hoarfrost.models.statistics import ClassStatistics, KeptStatistics, Transform
 from hoarfrost.unsorted.mixed import Expected
 from hoarfrost.unsorted.number import Levels
 
@@ -197,9 +197,9 @@ class ReadoutKind:
     """whether they do from stage one on, by probabilities that are calibrated; no row of weights decides then"""
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> KeptStatistics:
         """What class statistics must keep for it."""
-        return Kept()
+        return KeptStatistics()
 
     def read(self, network: Network, known: Known | None = None) -> Readout:
         """The readout of a network; one in training, with nothing known of its new classes, is read by its heads."""
@@ -262,9 +262,9 @@ class Gaussians(ReadoutKind):
         require(0 < self.ridge <= 1e6, f"ridge must be above 0 and at most 1e+06, not {self.ridge}")
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> KeptStatistics:
         """A covariance, unless variances do."""
-        return Kept("none" if self.covariance == "diagonal" else self.covariance, self.rank, self.features)
+        return KeptStatistics("none" if self.covariance == "diagonal" else self.covariance, self.rank, self.features)
 
     def gaussians(self, statistics: ClassStatistics, device: torch.device) -> ClassGaussians:
         """One for each class."""

@@ -34,7 +34,7 @@ def transformed(features: Tensor, how: Transform) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptStatistics:
     """What is kept of each class beside the mean and the variance of its features."""
 
     covariance: Literal["none", "full", "shared", "low-rank"] = "none"
@@ -52,7 +52,7 @@ class Kept:
         return self.features == "plain" and not self.before_last
 
     @property
-    def inner(self) -> Kept:
+    def inner(self) -> KeptStatistics:
         """What is kept of features that are transformed already."""
         return replace(self, features="plain", before_last=0)
 
@@ -91,7 +91,7 @@ class ClassStatistics:
         return len(self.mean)
 
     @classmethod
-    def of(cls, features: Tensor, labels: Tensor, classes: int, kept: Kept | None = None) -> ClassStatistics:
+    def of(cls, features: Tensor, labels: Tensor, classes: int, kept: KeptStatistics | None = None) -> ClassStatistics:
         """The statistics of features ``(N, D)`` with class ids ``(N,)``."""
         tally = Tally(classes, features.shape[1] - (kept.before_last if kept else 0), features.device, kept)
         tally.add(features, labels.to(features.device))
@@ -102,7 +102,7 @@ class ClassStatistics:
         """Those of the features that the readout looks at."""
         return self.transformed or self
 
-    def fit(self, kept: Kept, features: int) -> bool:
+    def fit(self, kept: KeptStatistics, features: int) -> bool:
         """Whether these have the form of so many features, and all that is to be kept."""
         shape = (len(self.count), features)
         if not (self.mean.shape == self.variance.shape == shape and self.count.ndim == 1):
@@ -238,11 +238,11 @@ class ClassStatistics:
         return replace(whole.statistics(), transformed=inner)
 
     @property
-    def _kept(self) -> Kept:
+    def _kept(self) -> KeptStatistics:
         """What is kept here of the covariance."""
         if self.root is None:
-            return Kept()
-        return Kept("shared") if self.root.ndim == 2 else Kept("low-rank", self.root.shape[2])
+            return KeptStatistics()
+        return KeptStatistics("shared") if self.root.ndim == 2 else KeptStatistics("low-rank", self.root.shape[2])
 
     def deviation(self, spread: str) -> Tensor:
         """Standard deviations ``(C, D)``: each class's own, as in Eq. (9), or "shared", their mean over the classes.
@@ -261,13 +261,13 @@ class ClassStatistics:
 class Tally:
     """Class statistics of features that come batch by batch; in double precision, since sums are long."""
 
-    def __init__(self, classes: int, features: int, device: torch.device, kept: Kept | None = None) -> None:
-        kept = kept or Kept()
+    def __init__(self, classes: int, features: int, device: torch.device, kept: KeptStatistics | None = None) -> None:
+        kept = kept or KeptStatistics()
         self.whole = kept
         self.transformed: Tally | None = None
         if not kept.of_backbone:
             self.transformed = Tally(classes, features + kept.before_last, device, kept.inner)
-            kept = Kept()
+            kept = KeptStatistics()
         self.kept = kept
         self.count = torch.zeros(classes, dtype=torch.float64, device=device)
         self.mean = torch.zeros(classes, features, dtype=torch.float64, device=device)

@@ -51,7 +51,7 @@ def learn_calibration(
     levels = first(lambda: learned_levels(points, own, seed))
     counts = np.bincount(labels)
     levels = replace(levels, images_a_class=float(np.median(counts[counts > 0])))
-    readout, still, observer = network.design.readout, inference.config.still, inference.observer
+    readout, still, observer = network.design.readout, inference.config.fixed_in_discovery, inference.observer
     made, decide, found = Calibration(), None, None
     if isinstance(readout, Gaussians) and readout.covariance == "shared" and still and isinstance(images, FeatureSet):
         looked_at, ridge = np.asarray(sorting_points(images.take(counted).images, network)), readout.ridge
@@ -67,7 +67,7 @@ def learn_calibration(
     fewer = as_many_of_each(own, MOST_SORTED, seed, MOST_CLASSES)
     measured = np.asarray(sorting_points(inference.features(chosen.take(fewer), network), network))
     diagonal = statistics.for_readout.root is None
-    how = {"diagonal": diagonal, "learned": not still, "shaped": still and not inference.config.fixed}
+    how = {"diagonal": diagonal, "learned": not still, "shaped": still and not inference.config.fixed_in_all_stages}
     tell_more = _told(observer, EXPECTING)
     expected = first(lambda: expectations(measured, own[fewer], seed, **how, decide=decide, tell=tell_more))
     return replace(made, levels=levels, expected=expected)
@@ -120,7 +120,7 @@ def counting_points(inference: Inference, images: Samples, network: Network) -> 
     Labels draw the features of known classes together, far more than those of new ones. So where the backbone was
     trained, the mean outputs of the part before its last one stand in their place.
     """
-    if isinstance(images, FeatureSet) or inference.config.still or len(network.backbone.parts) < 2:
+    if isinstance(images, FeatureSet) or inference.config.fixed_in_discovery or len(network.backbone.parts) < 2:
         return _hellinger(inference.features(images, network))
     part, outputs, rows = list(network.backbone.parts.values())[-2], list[Tensor](), list[Tensor]()
 

@@ -26,7 +26,7 @@ Compute = Callable[[OnDisk], Iterator[NDArray[np.float32]]]
 """the features of images, batch by batch"""
 
 
-class Computed:
+class FeatureCache:
     """Features that were computed before, of images on disk; arrays may have changed.
 
     They are in a file without a name, and go with the images. Those of image files are kept in ``folders`` too, in each

@@ -36,11 +36,11 @@ def image_set(images: Images) -> ImageSet:
 
 
 def with_labels(
-    images: Images, labels: ArrayLike | None, asked: Config, runtime: Runtime, given: Backbone | None
+    images: Images, labels: ArrayLike | None, asked: Config, runtime: Runtime, own_backbone: Backbone | None
 ) -> ImageSet:
     """The images that stage one learns from, with their labels, for a configuration that may leave something open."""
     if isinstance(images, str | Path) or are_paths(images):
-        labelled = read_labelled(images, asked, runtime, given=given)
+        labelled = read_labelled(images, asked, runtime, own_backbone=own_backbone)
         if are_paths(images):
             check_every(images, labelled)
     else:
@@ -63,10 +63,10 @@ def check_every(paths: Sequence[str | Path], images: ImageSet) -> None:
             raise InputError(f"{path} is no image that can be read: leave it out (predictions leaves such out itself)")
 
 
-def new_network(config: Config, classes: int, given: Backbone | None = None) -> Network:
+def new_network(config: Config, classes: int, own_backbone: Backbone | None = None) -> Network:
     """The network that stage one begins with, for a configuration with nothing left open."""
     with seeded(config.seed, "network"):
-        backbone = build_backbone(config.backbone, len(config.mean or ()), given)
+        backbone = build_backbone(config.backbone, len(config.mean or ()), own_backbone)
         return Network(backbone, classes, config.method.design)
 
 
@@ -76,7 +76,7 @@ def read_labelled(
     runtime: Runtime,
     *,
     keep: ImageStorage = AUTO,
-    given: Backbone | None = None,
+    own_backbone: Backbone | None = None,
     compute: bool = True,
     observer: Observer | None = None,
 ) -> ImageSet:
@@ -88,15 +88,15 @@ def read_labelled(
     def first_read(files: ImageFiles, classes: int) -> list[int]:
         # The images' own labels are not known yet, and only how many there are of each class matters.
         some = ImageSet(files, np.arange(len(files)) % classes, tuple(map(str, range(classes))))
-        config = choose(asked, some, runtime.device, given)
-        if not config.fixed or config.mean is None or config.image_size != files.size:
+        config = choose(asked, some, runtime.device, own_backbone)
+        if not config.fixed_in_all_stages or config.mean is None or config.image_size != files.size:
             return files.decode_into(None)
-        network = to_channels_last(new_network(config, classes, given), runtime.device)
+        network = to_channels_last(new_network(config, classes, own_backbone), runtime.device)
         return Inference(config, runtime, observer=observer).read_first(files, network)
 
     single = runtime.processes.count == 1
-    kept = replace(storage(asked, keep, given), first_read=first_read if compute and single else None)
-    size = suited(asked, given).image_size
+    kept = replace(storage(asked, keep, own_backbone), first_read=first_read if compute and single else None)
+    size = suited(asked, own_backbone).image_size
     images = read_images(source, labelled=not are_paths(source), size=size, keep=kept)
-    config = choose(asked, images, runtime.device, given)
-    return images if config.fixed else keep.placed(images.fitted(config.image_size))
+    config = choose(asked, images, runtime.device, own_backbone)
+    return images if config.fixed_in_all_stages else keep.placed(images.fitted(config.image_size))

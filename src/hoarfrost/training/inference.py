@@ -21,7 +21,7 @@ from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.network import Network
 from hoarfrost.models.readout import Readout, ReadoutKind
 from hoarfrost.models.statistics import ClassStatistics, Tally
-from hoarfrost.training.features import Compute, Computed
+from hoarfrost.training.features import Compute, FeatureCache
 from hoarfrost.training.observers import Observer
 
 EVALUATION_BATCH = 512
@@ -75,19 +75,19 @@ def best(scores: NDArray[np.float32]) -> NDArray[np.int64]:
     return classes
 
 
-class Found:
+class Gathered:
     """What batches give, one behind the other, in one piece from the start.
 
     Little pieces between large batches would keep the memory of those.
     """
 
     def __init__(self, count: int) -> None:
-        self.count, self.start, self.rows, self.given = count, 0, torch.empty(0), False
+        self.count, self.start, self.rows, self.begun = count, 0, torch.empty(0), False
 
     def add(self, part: Tensor) -> None:
         """What comes next."""
-        if not self.given:
-            self.given = True
+        if not self.begun:
+            self.begun = True
             self.rows = torch.empty(self.count, *part.shape[1:], dtype=part.dtype, device=part.device)
         self.rows[self.start : (start := self.start + len(part))] = part
         self.start = start
@@ -97,20 +97,20 @@ class Inference:
     """Runs networks over images of the size and the channels that the configuration says.
 
     Several processes share the images out, and all get the whole. Where no discovery changes the backbone, features are
-    ``computed`` once.
+    computed once and kept in the ``cache``.
     """
 
     def __init__(
         self,
         config: Config,
         runtime: Runtime,
-        computed: Computed | None = None,
+        cache: FeatureCache | None = None,
         observer: Observer | None = None,
     ) -> None:
         assert config.mean is not None
         assert config.std is not None
         self.config, self.runtime = config, runtime
-        self.computed, self.observer = computed or Computed(), observer or Observer()
+        self.cache, self.observer = cache or FeatureCache(), observer or Observer()
         self.normaliser = Normaliser(config.mean, config.std, runtime.device)
 
     @torch.no_grad()
@@ -148,23 +148,23 @@ class Inference:
         """``(N, D)`` of the backbone; those of the part before the last among them, where they decide too."""
         if isinstance(images, FeatureSet) and images.images.shape[1] == network.decisive_width:
             return images.images
-        found = self._found(images)
+        found = self._space_for(images)
         for batch in self.batches(images, network):
             found.add(network.decisive(batch).float())
-        return self._whole(found, len(images))
+        return self._of_all(found, len(images))
 
     def computed_once(self, images: Samples, network: Network) -> FeatureSet:
         """The images' features in their place, for a stage in which those do not change."""
         if isinstance(images, FeatureSet):
             return images
         stored = images.images
-        if self.config.still and isinstance(stored, OnDisk):
-            return FeatureSet(self.computed.of(stored, network, self._features_of(network)), images.labels)
+        if self.config.fixed_in_discovery and isinstance(stored, OnDisk):
+            return FeatureSet(self.cache.of(stored, network, self._features_of(network)), images.labels)
         return FeatureSet(self.features(images, network), images.labels)
 
     def read_first(self, files: ImageFiles, network: Network) -> list[int]:
         """Computes the features of files that nobody has read yet; gives the positions of those that cannot be read."""
-        return self.computed.read_first(files, network, self._features_of(network))
+        return self.cache.read_first(files, network, self._features_of(network))
 
     def _features_of(self, network: Network) -> Compute:
         def compute(images: OnDisk) -> Iterator[NDArray[np.float32]]:
@@ -179,7 +179,7 @@ class Inference:
     @torch.no_grad()
     def novel_logits(self, images: Samples, network: Network) -> Tensor:
         """``(N, n)`` of the newest novel head."""
-        found = self._found(images)
+        found = self._space_for(images)
         for batch in self.batches(images, network):
             found.add(network.novel_logits(batch))
         return self.runtime.processes.gather_rows(found.rows, len(images))
@@ -187,10 +187,10 @@ class Inference:
     @torch.no_grad()
     def unlikeness(self, images: Samples, readout: Readout) -> NDArray[np.float32]:
         """``(N,)``: how unlike everything that a readout knows each image is."""
-        found = self._found(images)
+        found = self._space_for(images)
         for batch in self.batches(images, readout.network):
             found.add(readout.unlikeness(batch))
-        return self._whole(found, len(images))
+        return self._of_all(found, len(images))
 
     @torch.no_grad()
     def outputs(
@@ -198,10 +198,10 @@ class Inference:
     ) -> Outputs:
         """What a readout and the novel heads of its network say; of ``classes`` as people have decided of them."""
         network = readout.network
-        scores, kept, beside, like = (self._found(images) for _ in range(4))
+        scores, kept, beside, like = (self._space_for(images) for _ in range(4))
         rejected = np.zeros(network.classes, dtype=bool) if classes is None else classes.stands_for < 0
         present = torch.from_numpy(~rejected).to(self.runtime.device)
-        novel = [self._found(images) for _ in range(network.steps)]
+        novel = [self._space_for(images) for _ in range(network.steps)]
         for extracted in self.batches(images, network):
             found_scores = readout.scores(extracted)
             scores.add(readout.tempered(found_scores))
@@ -217,12 +217,12 @@ class Inference:
                 beside.add(alone)
         count, decided = len(images), (lambda found: found) if classes is None else classes.scores
         return Outputs(
-            scores=decided(self._whole(scores, count)),
-            novel_scores=tuple(self._whole(found, count) for found in novel),
-            features=self._whole(kept, count) if features else None,
-            side_by_side=decided(self._whole(beside, count)) if beside.given else None,
+            scores=decided(self._of_all(scores, count)),
+            novel_scores=tuple(self._of_all(found, count) for found in novel),
+            features=self._of_all(kept, count) if features else None,
+            side_by_side=decided(self._of_all(beside, count)) if beside.begun else None,
             by_joint=network.design.readout == ReadoutKind(),
-            likeness=self._whole(like, count) if like.given else None,
+            likeness=self._of_all(like, count) if like.begun else None,
         )
 
     @torch.no_grad()
@@ -237,10 +237,10 @@ class Inference:
             tally.add(*((seen[ids >= 0], ids[ids >= 0]) if some_left_out else (seen, ids)))
         return self.runtime.processes.gather_tally(tally).statistics()
 
-    def _found(self, images: Samples) -> Found:
-        return Found(len(self.runtime.processes.part_of(len(images))))
+    def _space_for(self, images: Samples) -> Gathered:
+        return Gathered(len(self.runtime.processes.part_of(len(images))))
 
-    def _whole(self, found: Found, count: int) -> NDArray[np.float32]:
+    def _of_all(self, found: Gathered, count: int) -> NDArray[np.float32]:
         rows: NDArray[np.float32] = self.runtime.processes.gather_rows(found.rows, count).cpu().numpy()
         return rows
 

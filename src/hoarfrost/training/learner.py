@@ -23,14 +23,14 @@ from hoarfrost.models.backbone import Backbone
 from hoarfrost.models.backbones import build_backbone, find_backbone, name_of
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Model
-from hoarfrost.models.network import Network, check_design, grow, kept_for, to_channels_last
+from hoarfrost.models.network import Network, check_design, grow, kept_statistics, to_channels_last
 from hoarfrost.models.readout import Calibration, Readout
 from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import seeded
 from hoarfrost.settings import override
 from hoarfrost.training.expecting import Look
-from hoarfrost.training.features import Computed
+from hoarfrost.training.features import FeatureCache
 from hoarfrost.training.held_out import HeldOut, held_out
 from hoarfrost.training.images import Images, check_every, image_set, new_network, with_labels
 from hoarfrost.training.inference import Inference, Outputs, check_scores
@@ -77,7 +77,7 @@ class Learner:
         }
         preset = get_method(method) if isinstance(method, str) else method
         config = get_recipe(recipe, variant).config(preset, operator.index(seed))
-        self._given = backbone if isinstance(backbone, Backbone) else None
+        self._own_backbone = backbone if isinstance(backbone, Backbone) else None
         if isinstance(backbone, Backbone):
             config = replace(config, backbone=name_of(backbone))
         elif backbone != "auto":
@@ -89,7 +89,7 @@ class Learner:
     def from_config(cls, config: Config, device: str = "auto", compiled: Compile = "auto") -> Learner:
         """A learner for a whole configuration."""
         learner = cls.__new__(cls)
-        learner._parameters, learner._given = None, None
+        learner._parameters, learner._own_backbone = None, None
         learner._begin(config, device, compiled)
         return learner
 
@@ -114,7 +114,7 @@ class Learner:
         self.runtime = Runtime(device, config.precision, compiled)
         self._model: Model | None = None
         self._loaded: tuple[Network, Path] | None = None
-        self._computed, self._observer = Computed(), Observer()
+        self._cache, self._observer = FeatureCache(), Observer()
         self.trained: dict[str, Any] = {}
         """how the last stage was computed: batch size, steps of the optimiser, precision, versions"""
         self.assigned: NDArray[np.int64] | None = None
@@ -202,7 +202,7 @@ class Learner:
             if config.method.design.mirror != self.config.method.design.mirror:
                 raise InputError("method.design.mirror cannot be changed: the class statistics were made with it")
             check_design(config.method.design, self.network.backbone)
-            kept = kept_for(config.method.design, self.network.backbone)
+            kept = kept_statistics(config.method.design, self.network.backbone)
             if not self.model.statistics.fit(kept, self.network.backbone.width):
                 raise InputError("method.design.readout needs class statistics that this model lacks: fit it again")
             self.network.design = config.method.design
@@ -243,12 +243,12 @@ class Learner:
         checkpoint: Checkpoint | None = None,
     ) -> Learner:
         """Stage one: learns the labelled classes by ``method.stage_one``, and remembers their statistics."""
-        labelled = with_labels(images, labels, self._asked, self.runtime, self._given)
-        config = resolve(self._asked, labelled, self.runtime.device, self._given)
+        labelled = with_labels(images, labels, self._asked, self.runtime, self._own_backbone)
+        config = resolve(self._asked, labelled, self.runtime.device, self._own_backbone)
         assert config.image_size is not None
         labelled = labelled.fitted(config.image_size, len(config.mean or ()))
         assert labelled.labels is not None
-        network = new_network(config, len(labelled.class_names), self._given)
+        network = new_network(config, len(labelled.class_names), self._own_backbone)
         before, self.config = self.config, config
         try:
             learned = self._stage(config, observer, checkpoint).fit(network, labelled)
@@ -256,13 +256,15 @@ class Learner:
             self.config = before  # an earlier model stays usable
             raise
         # A pretrained backbone suits other images too; what it replaced in the settings is gone.
-        return self._keep(learned, replace(learned.model, decided=() if config.still else self._asked.left_open))
+        return self._keep(
+            learned, replace(learned.model, decided=() if config.fixed_in_discovery else self._asked.left_open)
+        )
 
     def _fit_again(self, step: Step, *, observer: Observer | None, checkpoint: Checkpoint | None) -> Learner:
         """The upper bound's step: a new network for all classes so far, from labelled images of all of them."""
         before = self.network
         with seeded(self.config.seed, "network", step.index):
-            backbone = build_backbone(self.config.backbone, self.channels, self._given)
+            backbone = build_backbone(self.config.backbone, self.channels, self._own_backbone)
             network = Network(backbone, before.labelled_classes, before.design)
             for novel in (*before.novel_per_step, step.novel):
                 network = grow(network, novel)
@@ -272,9 +274,7 @@ class Learner:
 
     def _stage(self, config: Config, observer: Observer | None, checkpoint: Checkpoint | None) -> Stage:
         observer = observer or Observer()
-        return Stage(
-            config=config, runtime=self.runtime, observer=observer, checkpoint=checkpoint, computed=self._computed
-        )
+        return Stage(config=config, runtime=self.runtime, observer=observer, checkpoint=checkpoint, cache=self._cache)
 
     def _keep(self, learned: Learned, model: Model) -> Learner:
         self._model, self.trained, self.assigned = model, learned.trained, learned.assigned
@@ -357,12 +357,12 @@ class Learner:
 
     @property
     def _inference(self) -> Inference:
-        return Inference(self.config, self.runtime, self._computed, self._observer)
+        return Inference(self.config, self.runtime, self._cache, self._observer)
 
     def _samples(self, images: Images, readout: Readout) -> Samples:
         """The images as ``prepare`` makes them, or their features, where those are always the same."""
         prepared = self.prepare(images)
-        once = self.config.fixed or (self.config.still and not readout.network.training)
+        once = self.config.fixed_in_all_stages or (self.config.fixed_in_discovery and not readout.network.training)
         return self._inference.computed_once(prepared, readout.network) if once else prepared
 
     def predictions(self, images: Images, *, threshold: float | None = None, keep: ImageStorage = AUTO) -> Predictions:
@@ -404,7 +404,9 @@ class Learner:
         Each fifth of a class is scored by class statistics of the other four; where the backbone was tuned on those,
         the last fifth alone is. None where it was trained on all, or where something else decides.
         """
-        return held_out(self._inference, self.network, self.prepare(labelled)) if self.config.still else None
+        return (
+            held_out(self._inference, self.network, self.prepare(labelled)) if self.config.fixed_in_discovery else None
+        )
 
     def prepare(self, images: Images, keep: ImageStorage = AUTO, *, compute: bool = True) -> ImageSet:
         """The images in the size and the channels that this model works on; ``keep`` says where those of files are.
@@ -415,7 +417,7 @@ class Learner:
         if size is None:
             raise InputError("this learner has not learned anything yet: call fit first")
         if isinstance(images, str | Path) or are_paths(images):
-            if self.config.still:
+            if self.config.fixed_in_discovery:
                 inference, network = self._inference, self.network
                 computes = compute and self.runtime.processes.count == 1
                 first_read = (lambda files, _: inference.read_first(files, network)) if computes else None
@@ -429,7 +431,7 @@ class Learner:
         Without ``add`` they are only looked for.
         """
         if self.runtime.processes.count == 1:
-            self._computed.folders, self._computed.read_only = tuple(map(Path, folders)), not add
+            self._cache.folders, self._cache.read_only = tuple(map(Path, folders)), not add
 
     def follow(self, observer: Observer) -> None:
         """Has an observer told how far it is, where images are looked at outside of the stages."""
@@ -455,7 +457,7 @@ class Learner:
         """
         model = Model.load(Path(folder), backbone)
         learner = cls.from_config(model.config, device, compiled)
-        learner._given = backbone
+        learner._own_backbone = backbone
         learner._asked = model.config.opened(model.decided)
         learner._model = replace(model, network=to_channels_last(model.network, learner.runtime.device))
         learner._loaded = (learner._model.network, Path(folder))

@@ -38,7 +38,7 @@ def choose_trained(
     still = network.backbone.chosen(frozen)
     for part in still.values():
         part.requires_grad_(False)
-    network.still = () if moving_statistics else tuple(still)
+    network.parts_in_evaluation = () if moving_statistics else tuple(still)
     heads = {head for term in terms for head in term.trains}
     by_joint = network.design.novel == "joint" and "novel" in heads and network.steps > 0
     network.joint.requires_grad_("joint" in heads or by_joint)

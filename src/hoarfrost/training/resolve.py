@@ -2,10 +2,11 @@
 
 A pretrained backbone is used in one of three ways; others learn in every stage:
 
-- **as it is** (``STAYS``; ``config.fixed``, and so ``config.still``): on a CPU, or where images are few;
-- **half-way** (``TUNED`` and ``HALF_WAY``; ``config.still``): stage one trains it and brings it half-way back, and no
-  discovery changes it, where class statistics decide;
-- **tuned** (``TUNED``; neither): every stage trains it, where heads decide.
+- **as it is** (``STAYS``): on a CPU, or where images are few; ``config.fixed_in_all_stages``, and so
+  ``config.fixed_in_discovery``;
+- **half-way** (``TUNED`` and ``HALF_WAY``): stage one trains it and brings it half-way back, and no discovery changes
+  it, where class statistics decide; ``config.fixed_in_discovery`` alone;
+- **tuned** (``TUNED``): every stage trains it, where heads decide.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ ENOUGH = 100
 with fewer, is measured by ``benchmarks/tuning.py``"""
 
 
-def resolve(config: Config, images: ImageSet, device: torch.device, given: Backbone | None = None) -> Config:
+def resolve(config: Config, images: ImageSet, device: torch.device, own_backbone: Backbone | None = None) -> Config:
     """The configuration with nothing left open: ``choose``, and what is subtracted from images and divided by."""
-    config = choose(config, images, device, given)
-    channels, mean, std = channels_of(config, images, given), config.mean, config.std
+    config = choose(config, images, device, own_backbone)
+    channels, mean, std = channels_of(config, images, own_backbone), config.mean, config.std
     if mean is None or std is None:
         mean, std = channel_statistics(images.fitted(channels=channels))
     require(
@@ -48,13 +49,13 @@ def resolve(config: Config, images: ImageSet, device: torch.device, given: Backb
     return replace(config, mean=mean, std=std)
 
 
-def channels_of(config: Config, images: ImageSet, given: Backbone | None = None) -> int:
+def channels_of(config: Config, images: ImageSet, own_backbone: Backbone | None = None) -> int:
     """Those that the images of a learner have."""
-    return traits_of(config.backbone, given).input.channels or images.shape[2]
+    return traits_of(config.backbone, own_backbone).input.channels or images.shape[2]
 
 
-def choose(config: Config, images: ImageSet, device: torch.device, given: Backbone | None = None) -> Config:
-    """The configuration with all decided but ``mean`` and ``std``; ``given`` is the backbone, where it is an object.
+def choose(config: Config, images: ImageSet, device: torch.device, own_backbone: Backbone | None = None) -> Config:
+    """The configuration with all decided but ``mean`` and ``std``; ``own_backbone`` is an object of one's own, if any.
 
     Without a choice of backbone, photographs get a pretrained one, and of the others little images and CPUs the small
     one. A pretrained one stays as it is, unless there is a GPU, and images enough to tune it, or somebody has set what
@@ -62,10 +63,10 @@ def choose(config: Config, images: ImageSet, device: torch.device, given: Backbo
     learned from such.
     """
     asked = _with_backbone(config, images, device)
-    config, name = suited(asked, given), asked.backbone
-    wanted, parts, pretrained = traits_of(name, given)
+    config, name = suited(asked, own_backbone), asked.backbone
+    wanted, parts, pretrained = traits_of(name, own_backbone)
     require(
-        images.shape[2] in (1, channels_of(config, images, given)),
+        images.shape[2] in (1, channels_of(config, images, own_backbone)),
         f"the backbone {name} takes gray images, not those in colour: choose another --backbone",
     )
     if pretrained:
@@ -75,7 +76,7 @@ def choose(config: Config, images: ImageSet, device: torch.device, given: Backbo
         not config.fit_keeps or config.method.design.readout.from_statistics,
         f"fit_keeps is for methods that decide by class statistics, as hoarfrost does, not for {config.method.name}",
     )
-    side = (wanted.still_side if config.still else None) or wanted.side
+    side = (wanted.still_side if config.fixed_in_discovery else None) or wanted.side
     size = asked.image_size or side or default_size([min(images.shape[:2])])
     check_frozen(config, parts)
     return replace(config, image_size=size, undecided=())
@@ -107,7 +108,7 @@ def by_another_method(config: Config, method: Method) -> Config:
     The numbers are those of anybody's images.
     """
     own = get_recipe("folder").config(method, config.seed)
-    if config.still:
+    if config.fixed_in_discovery:
         own = override(own, _as_it_is(method))
     elif traits_of(config.backbone).pretrained:
         own = override(own, TUNED)
@@ -135,7 +136,7 @@ def in_words(config: Config) -> str:
     """What was decided of the backbone, in a line."""
     if not traits_of(config.backbone).pretrained:
         how = "learned from these images alone"
-    elif config.fixed:
+    elif config.fixed_in_all_stages:
         how = "pretrained and left as it is, so that features are computed once"
     elif config.fit_keeps:
         how = f"pretrained, tuned on these images, and brought {config.fit_keeps:.0%} of the way back"
@@ -144,9 +145,9 @@ def in_words(config: Config) -> str:
     return f"backbone {config.backbone}: {how}; images of {config.image_size} x {config.image_size} pixels"
 
 
-def storage(config: Config, keep: ImageStorage, given: Backbone | None = None) -> ImageStorage:
+def storage(config: Config, keep: ImageStorage, own_backbone: Backbone | None = None) -> ImageStorage:
     """Where labelled images are kept, which are not read yet: photographs for a pretrained backbone stay on disk."""
-    looks = traits_of(FOR_PHOTOGRAPHS if config.backbone == "auto" else config.backbone, given)
+    looks = traits_of(FOR_PHOTOGRAPHS if config.backbone == "auto" else config.backbone, own_backbone)
     suits = sides(looks.input)
     if not looks.pretrained or (config.backbone == "auto" and config.image_size not in (None, *suits)):
         return keep
@@ -158,14 +159,14 @@ def sides(wanted: Input) -> tuple[int, ...]:
     return tuple(side for side in (wanted.still_side, wanted.side) if side is not None)
 
 
-def suited(config: Config, given: Backbone | None = None) -> Config:
+def suited(config: Config, own_backbone: Backbone | None = None) -> Config:
     """The configuration with what its backbone asks of images, where nobody has set that; before there are images.
 
     They are read in the usual size; `resolve` may choose another.
     """
     if config.backbone == "auto":
         return config
-    wanted, size = traits_of(config.backbone, given).input, config.image_size
+    wanted, size = traits_of(config.backbone, own_backbone).input, config.image_size
     require(
         wanted.side is None or size in (None, *sides(wanted)),
         f"the backbone {config.backbone} takes images of {' or '.join(f'{s} x {s}' for s in sorted(sides(wanted)))}"

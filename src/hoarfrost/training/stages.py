@@ -34,7 +34,7 @@ from hoarfrost.seeding import derive, seeded
 from hoarfrost.training.averaging import average_of, move_towards
 from hoarfrost.training.calibration import calibrated
 from hoarfrost.training.expecting import Look, learn_calibration, look_at
-from hoarfrost.training.features import Computed
+from hoarfrost.training.features import FeatureCache
 from hoarfrost.training.held_out import held_back
 from hoarfrost.training.inference import Inference
 from hoarfrost.training.loop import Checkpoint, diverged, train
@@ -69,11 +69,11 @@ class Stage:
     runtime: Runtime
     observer: Observer
     checkpoint: Checkpoint | None
-    computed: Computed
+    cache: FeatureCache
 
     @property
     def _inference(self) -> Inference:
-        return Inference(self.config, self.runtime, self.computed, self.observer)
+        return Inference(self.config, self.runtime, self.cache, self.observer)
 
     def fit(self, network: Network, labelled: ImageSet) -> Learned:
         """Trains a new network on labelled images of all its classes, and remembers the statistics of each."""
@@ -94,7 +94,7 @@ class Stage:
         network.heads.clear()
         if begun is not None:
             move_towards(network.backbone, begun, config.fit_keeps)
-            samples = self._inference.computed_once(samples, network) if config.still else samples
+            samples = self._inference.computed_once(samples, network) if config.fixed_in_discovery else samples
         statistics = self._statistics(network, samples, labelled.labels, network.classes, "fit")
         if begun is not None:  # the head was trained with other features
             set_nearest(network.joint, statistics.mean, statistics.count > 0)
@@ -287,7 +287,7 @@ class Stage:
         """Lets the newest novel head begin with clusters of the features that the model before has of the images."""
         features = self._inference.features(images, before.network)
         seed = derive(self.config.seed, "k-means", student.steps)
-        most = MOST_DIRECTIONS if self.config.still else None
+        most = MOST_DIRECTIONS if self.config.fixed_in_discovery else None
         return start_from_clusters(student, features, before.statistics, seed, self.runtime.processes, most)
 
     def _make_heads(self, network: Network, terms: tuple[Term, ...], images: int) -> None:
