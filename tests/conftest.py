@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -8,6 +9,8 @@ import torch
 from hoarfrost.data.datasets import load_dataset
 from hoarfrost.data.images import ImageSet
 from hoarfrost.scenario import Scenario, build_scenario
+
+from .few_draws import draw_few
 
 # Tiny tensors gain nothing from threads, which fight over the cores when something else runs too.
 torch.set_num_threads(1)
@@ -25,6 +28,20 @@ LONGEST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(LONGEST)))
+
+
+OFTEN = ("unsorted", "training/test_assignment.py", "training/test_photographs.py", "test_open_run.py")
+"""tests that look at what known classes say of folders to come"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_draws(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fewer of them, where no test looks at that."""
+    path = request.path.relative_to(request.config.rootpath).as_posix()
+    with pytest.MonkeyPatch.context() as patch:
+        if not path.startswith(tuple(f"tests/{name}" for name in OFTEN)):
+            draw_few(patch)
+        yield
 
 
 TINY = {"fit.epochs": 2, "fit.drops": [], "discover.epochs": 2, "discover.drops": [], "image_size": 8}

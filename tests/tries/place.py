@@ -25,6 +25,7 @@ from hoarfrost.settings import from_json, to_json
 from ..cli.place import save_digits
 from ..data.test_datasets import write_cifar10, write_cifar100, write_tiny_imagenet
 from ..drawn import draw_once
+from ..few_draws import draw_few
 from .children import Answer, Child, asked
 from .judge import Words
 
@@ -40,7 +41,9 @@ EVALUATE: Words = ("evaluate", "model2", "checked")
 def build(folder: Path) -> None:
     """Makes all of it."""
     folder.mkdir()
-    draw_once(pytest.MonkeyPatch(), usual=True)
+    patch = pytest.MonkeyPatch()
+    draw_once(patch, usual=True)
+    draw_few(patch)
     with chdir(folder):
         for name, digits, count in (("known", 3, 4), ("checked", 5, 4), ("few", 3, 2)):
             save_digits(Path(name), range(digits), count=count)
