@@ -17,7 +17,6 @@ from PIL import Image
 from hoarfrost import cli
 from hoarfrost.cli import main
 from hoarfrost.config import Config
-from hoarfrost.paper.estimate import Estimate
 from hoarfrost.paper.records import collect
 from hoarfrost.paper.tables import get_table, planned
 from hoarfrost.settings import from_json, to_json
@@ -44,6 +43,8 @@ def build(folder: Path) -> None:
     patch = pytest.MonkeyPatch()
     draw_once(patch, usual=True)
     draw_few(patch)
+    patch.setattr(cli, "build_parser", cache(cli.build_parser))  # which no input changes
+    cli.build_parser()
     with chdir(folder):
         for name, digits, count in (("known", 3, 4), ("checked", 5, 4), ("few", 3, 2)):
             save_digits(Path(name), range(digits), count=count)
@@ -60,7 +61,6 @@ def build(folder: Path) -> None:
         _stopped("stopped-at-the-end", (*FIT, "--out", "whole"), lambda path: path == "whole.unfinished")
         _stopped("stopped-run", RUN, lambda path: path.endswith(".model.new"))
         _reproduced(Path("all"))
-        _reckoned()
         collect(Path("run"), Path("kept"))
 
 
@@ -111,26 +111,6 @@ def _reproduced(folder: Path) -> None:
         found = from_json(Config, content["learner"])
         decided = {name: getattr(found, name) for name in ("backbone", "image_size", "mean", "std")}
         path.write_text(json.dumps(content | {"learner": to_json(replace(run.config(), **decided))}))
-
-
-def _reckoned() -> None:
-    """Reckons once what no input changes: children have it at once.
-
-    A child counts, for PyTorch's compiler is imported then: the more memory there is here, the longer a fork takes.
-    """
-    cli.build_parser = cache(cli.build_parser)
-    cli.build_parser()
-    runs, estimate = planned(get_table("tableA3"), ("digits",), 1, 1), Estimate("cpu", Path("none"), ())
-
-    def work(told: int) -> None:
-        os.write(told, json.dumps([estimate._count(run) for run in runs]).encode() + b"\n")
-
-    child = Child(work)
-    (line,) = child.lines(60)
-    child.end()
-    counted = dict(zip(runs, map(tuple, json.loads(line)), strict=True))
-    count = cache(estimate._count)
-    Estimate._count = lambda _, run: counted.get(run) or count(run)  # type: ignore[method-assign, assignment]
 
 
 def copied(base: Path, parts: Words, target: Path) -> None:
