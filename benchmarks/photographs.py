@@ -224,8 +224,8 @@ def rows_of(args: argparse.Namespace, images: str, seed: int) -> dict[str, Calla
         "only new, number given": lambda: discovered("hoarfrost", NEW, only_new=True, mixed=0),
         "only new, k-means": lambda: discovered("kmeans", NEW, only_new=True, mixed=0),
         "only new, FRoST": lambda: discovered("frost", NEW, only_new=True, mixed=0),
-        "random choices": lambda: random_choices("auto", only_new=False, mixed=SHARE),
-        "random choices, only new, number given": lambda: random_choices(NEW, only_new=True, mixed=0),
+        RANDOM: lambda: random_choices("auto", only_new=False, mixed=SHARE),
+        RANDOM_NEW: lambda: random_choices(NEW, only_new=True, mixed=0),
         **(on_a_gpu if Learner(device=args.device).runtime.device.type == "cuda" else {}),
     }
 
@@ -281,15 +281,16 @@ class Kept:
             return f"seeds {next(iter(seeds.values()))}; {hardware}"
         return f"seeds {' and '.join(f'{own} ({images})' for images, own in seeds.items())}; {hardware}"
 
-    def by_seed(self, lines: Sequence[tuple[str, str, str, str]]) -> str:
+    def by_seed(self, lines: Sequence[tuple[str, str, str, str]], *, title: str = "by seed") -> str:
         """A table of what each seed gave: title, row, key and format of a line."""
 
         def numbers(images: str, row: str, key: str, form: str) -> str:
-            return ", ".join(format(value, form) for value in self.values(images, row, key)) or "–"
+            several = [value if isinstance(value, list) else [value] for value in self.values(images, row, key)]
+            return ", ".join(" ".join(format(value, form) for value in values) for values in several) or "–"
 
         measured = [line for line in lines if any(self.values(images, *line[1:3]) for images in SETS)]
         cells = [[title, *(numbers(images, *which) for images in SETS)] for title, *which in measured]
-        return markdown(["by seed", *SETS], cells)
+        return markdown([title, *SETS], cells)
 
 
 COUNTS = (
@@ -302,18 +303,15 @@ COUNTS = (
     ("AUROC of old against new in the mixed folder", "hoarfrost", "auroc", ".1f"),
     ("calibration error, nothing old, number given", "only new, number given", "calibration_error", ".3f"),
     ("calibration error, mixed, number estimated", "hoarfrost", "calibration_error", ".3f"),
-    (
-        f"nothing old, number given, {CHOICES} random choices of the known classes together",
-        "random choices, only new, number given",
-        "calibration_error",
-        ".3f",
-    ),
-    (
-        f"mixed, number estimated, {CHOICES} random choices together",
-        "random choices",
-        "calibration_error",
-        ".3f",
-    ),
+)
+RANDOM, RANDOM_NEW = "random choices", "random choices, only new, number given"
+OVER_CHOICES = (
+    ("calibration error of all together, nothing old, number given", RANDOM_NEW, "calibration_error", ".3f"),
+    ("the same, mixed, number estimated", RANDOM, "calibration_error", ".3f"),
+    ("what it would be by chance, if all probabilities were true", RANDOM, "by_chance", ".3f"),
+    ("All on average, nothing old, number given", RANDOM_NEW, "all", ".1f"),
+    ("All on average, mixed, number estimated", RANDOM, "all", ".1f"),
+    ("number of the 8 new classes, mixed, in each", RANDOM, "found", "d"),
 )
 UNSURE = (
     ("percent of the mixed folder that is unsure", "hoarfrost", "unsure", ".1f"),
@@ -348,7 +346,9 @@ def tables() -> tuple[str, str]:
 
     others = [Kept.of(folder) for folder in sorted(RESULTS.iterdir()) if folder.is_dir()]
     on_gpus = [f"\n\nThe same on a GPU, {other.origin}:\n\n{other.by_seed(ON_A_GPU)}" for other in others]
-    mixed = f"{scored_rows('old and new mixed', MIXED)}\n\n{kept.by_seed((*COUNTS, *UNSURE))}{''.join(on_gpus)}"
+    chosen = kept.by_seed(OVER_CHOICES, title=f"by seed, {CHOICES} random choices of the known classes each")
+    by_seed = f"{kept.by_seed((*COUNTS, *UNSURE))}\n\n{chosen}"
+    mixed = f"{scored_rows('old and new mixed', MIXED)}\n\n{by_seed}{''.join(on_gpus)}"
     return scored_rows("method", ONLY_NEW), mixed
 
 
