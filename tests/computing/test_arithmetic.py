@@ -17,6 +17,11 @@ def drawn(*shape: int, learned: bool = True) -> Tensor:
     return torch.rand(shape, requires_grad=learned)
 
 
+def attended(query: Tensor, key: Tensor) -> Tensor:
+    found: Tensor = torch.nn.MultiheadAttention(8, 2, batch_first=True)(query, key, key)[0]
+    return found
+
+
 COMPUTED: dict[str, Callable[[], Tensor]] = {
     "a convolution": lambda: F.conv2d(drawn(2, 3, 9, 7), drawn(4, 3, 3, 3), stride=2),
     "of images": lambda: F.conv2d(drawn(2, 3, 9, 7, learned=False), drawn(4, 3, 3, 3), padding=1),
@@ -24,6 +29,10 @@ COMPUTED: dict[str, Callable[[], Tensor]] = {
     "a layer": lambda: torch.nn.Linear(5, 3)(drawn(2, 4, 5)),
     "products": lambda: (drawn(4, 5) @ drawn(5, 3)).matmul(drawn(3, 2, learned=False)),
     "many products": lambda: torch.bmm(drawn(2, 4, 5), drawn(2, 5, 3)),
+    "by the names of arguments": lambda: F.linear(input=drawn(2, 5), weight=drawn(3, 5)),
+    "added to products": lambda: torch.addmm(drawn(4, 3), drawn(4, 5), drawn(5, 3)),
+    "a layer of attention": lambda: attended(drawn(2, 4, 8), drawn(2, 6, 8)),
+    "a layer of attention to itself": lambda: torch.nn.TransformerEncoderLayer(8, 2, 16)(drawn(4, 2, 8)),
     "no product": lambda: drawn(4, 5).softmax(dim=1) + drawn(5),
 }
 
