@@ -90,13 +90,13 @@ def gcd_number(labelled: Floats, labels: Ids, points: Floats, most: int, seed: i
     return max(found, key=lambda clusters: found[clusters])
 
 
-def loaded(args: argparse.Namespace, images: str, seed: int) -> tuple[ImageSet, ImageSet]:
-    asked = Learner(seed=seed).config
+def loaded(args: argparse.Namespace, images: str) -> tuple[ImageSet, ImageSet]:
+    asked = Learner().config
     return load_dataset("folder", Path(args.data) / images, size=suited(asked).image_size, keep=storage(asked, AUTO))
 
 
 def scenario_of(args: argparse.Namespace, images: str, seed: int, mixed: float, *, tuned: bool = False) -> Scenario:
-    train, test = loaded(args, images, seed)
+    train, test = loaded(args, images)
     if tuned:
         train = AUTO.placed(train)
     return build_scenario(train, test, split=SPLIT, seed=seed, mixed=mixed)
@@ -145,7 +145,7 @@ def rows_of(args: argparse.Namespace, images: str, seed: int) -> dict[str, Calla
 
     def random_choices(novel: Any, *, only_new: bool, mixed: float) -> Row:
         """Probabilities of all choices together, and the mean scores."""
-        train, test = loaded(args, images, seed)
+        train, test = loaded(args, images)
         first = learned(args, build_scenario(train, test, split=SPLIT, seed=seed), "hoarfrost", seed)
         for some in (train, test):  # features go with the images, whatever is chosen of them
             first.outputs(some)
@@ -311,7 +311,7 @@ OVER_CHOICES = (
     ("what it would be by chance, if all probabilities were true", RANDOM, "by_chance", ".3f"),
     ("All on average, nothing old, number given", RANDOM_NEW, "all", ".1f"),
     ("All on average, mixed, number estimated", RANDOM, "all", ".1f"),
-    ("number of the 8 new classes, mixed, in each", RANDOM, "found", "d"),
+    (f"number of the {NEW} new classes, mixed, in each", RANDOM, "found", "d"),
 )
 UNSURE = (
     ("percent of the mixed folder that is unsure", "hoarfrost", "unsure", ".1f"),

@@ -30,16 +30,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(LONGEST)))
 
 
-OFTEN = ("unsorted", "training/test_assignment.py", "training/test_photographs.py", "test_open_run.py")
-"""tests that look at what known classes say of folders to come"""
+AS_MANY_AS_USUAL = ("unsorted", "training/test_assignment.py", "training/test_photographs.py", "test_open_run.py")
+"""tests that look at what a fit learns by trying known classes as new ones"""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def few_draws(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fewer of them, where no test looks at that."""
+    """Fewer such tries in all other tests."""
     path = request.path.relative_to(request.config.rootpath).as_posix()
     with pytest.MonkeyPatch.context() as patch:
-        if not path.startswith(tuple(f"tests/{name}" for name in OFTEN)):
+        if not path.startswith(tuple(f"tests/{name}" for name in AS_MANY_AS_USUAL)):
             draw_few(patch)
         yield
 

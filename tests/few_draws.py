@@ -11,7 +11,7 @@ GAINS, DRAWS = 3, 2
 
 
 def draw_few(patch: pytest.MonkeyPatch) -> None:
-    """From now on."""
+    """From now on a fit tries known classes as new ones a few times only."""
     patch.setattr(expectations, "GAINS", GAINS)
     patch.setattr(expectations, "DRAWS", DRAWS)
     patch.setattr(expecting, "EXPECTING", GAINS + sum(expectations.FOLDS) + DRAWS)

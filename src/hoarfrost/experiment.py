@@ -86,9 +86,8 @@ class RunConfig:
 def kept_for_epochs(step: Step, config: Config, keep: ImageStorage) -> Step:
     """The step with its images where they are to be kept, if every epoch reads them; photographs are on disk."""
     labelled = step.index == 0 or config.method.supervised
-    if (config.fixed_in_all_stages if labelled else config.fixed_in_discovery) or not isinstance(
-        step.images.images, OnDisk
-    ):
+    fixed = config.fixed_in_all_stages if labelled else config.fixed_in_discovery
+    if fixed or not isinstance(step.images.images, OnDisk):
         return step
     return replace(step, images=keep.placed(step.images.fitted(config.image_size)))
 

@@ -55,7 +55,7 @@ def find_backbone(name: str) -> Callable[[int], Backbone]:
 
 
 def build_backbone(name: str, channels: int, own_backbone: Backbone | None = None, *, begins: bool = True) -> Backbone:
-    """A new backbone by its name; where that is the name of a ``own_backbone`` object, a copy of it.
+    """A new backbone by its name; where that is the name of an ``own_backbone`` object, a copy of it.
 
     One that ``begins`` has the weights that it comes with, if any; otherwise others are put into it.
     """
@@ -95,7 +95,7 @@ class Traits(NamedTuple):
 
 
 def traits_of(name: str, own_backbone: Backbone | None = None) -> Traits:
-    """What can be said of a backbone by its name; where that is the name of a ``own_backbone`` object, of that one."""
+    """What can be said of a backbone by its name; where that is the name of an ``own_backbone`` object, of that one."""
     if own_backbone is not None and name == name_of(own_backbone):
         return Traits.of(own_backbone)
     return _traits_of(name, find_backbone(name))

@@ -51,9 +51,10 @@ def learn_calibration(
     levels = first(lambda: learned_levels(points, own, seed))
     counts = np.bincount(labels)
     levels = replace(levels, images_a_class=float(np.median(counts[counts > 0])))
-    readout, still, observer = network.design.readout, inference.config.fixed_in_discovery, inference.observer
+    config, readout, observer = inference.config, network.design.readout, inference.observer
+    fixed = config.fixed_in_discovery
     made, decide, found = Calibration(), None, None
-    if isinstance(readout, Gaussians) and readout.covariance == "shared" and still and isinstance(images, FeatureSet):
+    if isinstance(readout, Gaussians) and readout.covariance == "shared" and fixed and isinstance(images, FeatureSet):
         looked_at, ridge = np.asarray(sorting_points(images.take(counted).images, network)), readout.ridge
         tell = _told(observer, DRAWS)
         found = first(lambda: held_back_temperatures(looked_at, own, ridge, seed, tell))
@@ -67,7 +68,7 @@ def learn_calibration(
     fewer = as_many_of_each(own, MOST_SORTED, seed, MOST_CLASSES)
     measured = np.asarray(sorting_points(inference.features(chosen.take(fewer), network), network))
     diagonal = statistics.for_readout.root is None
-    how = {"diagonal": diagonal, "learned": not still, "shaped": still and not inference.config.fixed_in_all_stages}
+    how = {"diagonal": diagonal, "learned": not fixed, "shaped": fixed and not config.fixed_in_all_stages}
     tell_more = _told(observer, EXPECTING)
     expected = first(lambda: expectations(measured, own[fewer], seed, **how, decide=decide, tell=tell_more))
     return replace(made, levels=levels, expected=expected)

@@ -256,9 +256,8 @@ class Learner:
             self.config = before  # an earlier model stays usable
             raise
         # A pretrained backbone suits other images too; what it replaced in the settings is gone.
-        return self._keep(
-            learned, replace(learned.model, decided=() if config.fixed_in_discovery else self._asked.left_open)
-        )
+        decided = () if config.fixed_in_discovery else self._asked.left_open
+        return self._keep(learned, replace(learned.model, decided=decided))
 
     def _fit_again(self, step: Step, *, observer: Observer | None, checkpoint: Checkpoint | None) -> Learner:
         """The upper bound's step: a new network for all classes so far, from labelled images of all of them."""
@@ -404,9 +403,9 @@ class Learner:
         Each fifth of a class is scored by class statistics of the other four; where the backbone was tuned on those,
         the last fifth alone is. None where it was trained on all, or where something else decides.
         """
-        return (
-            held_out(self._inference, self.network, self.prepare(labelled)) if self.config.fixed_in_discovery else None
-        )
+        if not self.config.fixed_in_discovery:
+            return None
+        return held_out(self._inference, self.network, self.prepare(labelled))
 
     def prepare(self, images: Images, keep: ImageStorage = AUTO, *, compute: bool = True) -> ImageSet:
         """The images in the size and the channels that this model works on; ``keep`` says where those of files are.

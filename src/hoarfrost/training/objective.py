@@ -35,16 +35,16 @@ def choose_trained(
     """
     network.requires_grad_(False)
     network.backbone.requires_grad_(True)
-    still = network.backbone.chosen(frozen)
-    for part in still.values():
+    parts = network.backbone.chosen(frozen)
+    for part in parts.values():
         part.requires_grad_(False)
-    network.parts_in_evaluation = () if moving_statistics else tuple(still)
+    network.parts_in_evaluation = () if moving_statistics else tuple(parts)
     heads = {head for term in terms for head in term.trains}
     by_joint = network.design.novel == "joint" and "novel" in heads and network.steps > 0
     network.joint.requires_grad_("joint" in heads or by_joint)
-    for name, parts in (("novel", network.novel), ("auxiliary", network.auxiliary)):
-        if len(parts):
-            parts[-1].requires_grad_(name in heads)
+    for name, of_steps in (("novel", network.novel), ("auxiliary", network.auxiliary)):
+        if len(of_steps):
+            of_steps[-1].requires_grad_(name in heads)
     for name, head in network.heads.items():
         head.requires_grad_(name in heads)
     network.branches.requires_grad_(True)
