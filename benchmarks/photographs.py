@@ -344,11 +344,14 @@ def tables() -> tuple[str, str]:
         note = f"Percent of the test photographs, mean ± standard deviation over the {kept.origin}."
         return f"{markdown([title, *columns], cells)}\n\n{note}"
 
+    def by_seed(some: Kept, lines: Sequence[tuple[str, str, str, str]]) -> str:
+        chosen = some.by_seed(OVER_CHOICES, title=f"by seed, {CHOICES} random choices of the known classes each")
+        return f"{some.by_seed(lines)}\n\n{chosen}"
+
     others = [Kept.of(folder) for folder in sorted(RESULTS.iterdir()) if folder.is_dir()]
-    on_gpus = [f"\n\nThe same on a GPU, {other.origin}:\n\n{other.by_seed(ON_A_GPU)}" for other in others]
-    chosen = kept.by_seed(OVER_CHOICES, title=f"by seed, {CHOICES} random choices of the known classes each")
-    by_seed = f"{kept.by_seed((*COUNTS, *UNSURE))}\n\n{chosen}"
-    mixed = f"{scored_rows('old and new mixed', MIXED)}\n\n{by_seed}{''.join(on_gpus)}"
+    on_gpus = [f"\n\nThe same on a GPU, {other.origin}:\n\n{by_seed(other, ON_A_GPU)}" for other in others]
+    own = by_seed(kept, (*COUNTS, *UNSURE))
+    mixed = f"{scored_rows('old and new mixed', MIXED)}\n\n{own}{''.join(on_gpus)}"
     return scored_rows("method", ONLY_NEW), mixed
 
 
