@@ -1,19 +1,18 @@
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
-from hoarfrost.data.datasets import load_dataset
-from hoarfrost.data.images import ImageSet
-from hoarfrost.scenario import Scenario, build_scenario
-
-from .few_draws import draw_few
+# What imports PyTorch is imported where it is needed: the process that hands out tests to others needs nothing of it.
+if TYPE_CHECKING:
+    from hoarfrost.data.images import ImageSet
+    from hoarfrost.scenario import Scenario
 
 # Tiny tensors gain nothing from threads, which fight over the cores when something else runs too.
-torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # in processes that tests start
 
 LONGEST = (
@@ -25,7 +24,21 @@ LONGEST = (
 """files whose tests come first, so that at the end no process has a long one left while others have nothing"""
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported and collected stays: Python's garbage collector need not look through it, now and later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    import torch
+
+    torch.set_num_threads(1)
     place = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(LONGEST)))
 
@@ -37,6 +50,8 @@ AS_MANY_AS_USUAL = ("unsorted", "training/test_assignment.py", "training/test_ph
 @pytest.fixture(scope="module", autouse=True)
 def few_draws(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fewer such tries in all other tests."""
+    from .few_draws import draw_few
+
     path = request.path.relative_to(request.config.rootpath).as_posix()
     with pytest.MonkeyPatch.context() as patch:
         if not path.startswith(tuple(f"tests/{name}" for name in AS_MANY_AS_USUAL)):
@@ -51,6 +66,8 @@ TINY = {"fit.epochs": 2, "fit.drops": [], "discover.epochs": 2, "discover.drops"
 @pytest.fixture(scope="session")
 def digits() -> tuple[ImageSet, ImageSet]:
     """Every twelfth digit: about 110 to learn from and 40 to test on."""
+    from hoarfrost.data.datasets import load_dataset
+
     train, test = load_dataset("digits", None, size=16)
     return train.take(slice(None, None, 12)), test.take(slice(None, None, 12))
 
@@ -58,4 +75,6 @@ def digits() -> tuple[ImageSet, ImageSet]:
 @pytest.fixture(scope="session")
 def three_steps(digits: tuple[ImageSet, ImageSet]) -> Scenario:
     """4-3-3 classes of the few digits."""
+    from hoarfrost.scenario import build_scenario
+
     return build_scenario(*digits, split="4-3-3")
