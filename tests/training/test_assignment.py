@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,12 +24,16 @@ from hoarfrost.metrics import calibration_error
 from hoarfrost.models.network import Design
 from hoarfrost.models.readout import Calibration, Gaussians
 from hoarfrost.models.statistics import ClassStatistics
+from hoarfrost.training import expecting
 from hoarfrost.training.calibration import fitted_temperature
 from hoarfrost.training.inference import Inference
 from hoarfrost.training.observers import Observer
+from hoarfrost.unsorted.expectations import expectations
+from hoarfrost.unsorted.mixed import Expected
 from hoarfrost.unsorted.number import Levels
 
 from ..computing.test_processes import finished, start
+from ..conftest import TINY
 from .two_gaussians import images as noise
 
 OLD = 5
@@ -55,6 +60,21 @@ def fitted(images: tuple[ImageSet, ImageSet], tmp_path_factory: pytest.TempPathF
     folder = tmp_path_factory.mktemp("fitted") / "model"
     learner.save(folder)
     return folder
+
+
+def test_what_a_centre_is_worth_is_carried_on_to_classes_that_were_not_tried(
+    digits: tuple[ImageSet, ImageSet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[tuple[int, object]]()
+
+    def noted(points: Any, labels: Any, *given: Any, **named: Any) -> Expected | None:
+        asked.append((len(np.unique(labels)), named["classes"]))
+        return expectations(points, labels, *given, **named)
+
+    monkeypatch.setattr(expecting, "expectations", noted)
+    monkeypatch.setattr(expecting, "MOST_CLASSES", 4)
+    Learner(METHOD, recipe="digits", device="cpu", settings=TINY).fit(digits[0])
+    assert asked == [(4, 10)]
 
 
 def test_the_temperature_is_that_of_a_fine_grid() -> None:

@@ -203,6 +203,21 @@ def test_what_a_centre_is_worth_lies_between_a_class_and_a_part_of_one(seed: int
     assert 0.5 * usual.worth < goes_on.worth < 2 * usual.worth
 
 
+def test_a_centre_too_many_explains_less_the_more_classes_are_known() -> None:
+    """What a few of many classes show is carried on to all of them, as far as real features bear it out."""
+    points, labels = images(range(32), 16, seed=0)
+    few = labels < 8
+    of_few, carried = (
+        expectations(points[few], labels[few], 0, classes=classes, diagonal=False, learned=False) for classes in (8, 32)
+    )
+    of_all = expectations(points, labels, 0, diagonal=False, learned=False)
+    assert of_few is not None
+    assert carried is not None
+    assert of_all is not None
+    assert carried == replace(of_few, worth=pytest.approx(of_few.worth * (8 / 32) ** 0.6))
+    assert of_all.worth < carried.worth < of_few.worth, "in these points, alike in all directions, it falls faster"
+
+
 @pytest.mark.parametrize(("far", "strange"), [(5, 3), (8, 2), (12, 1), (20, 1), (20, 3)])
 def test_new_classes_are_found_beside_images_that_are_stranger(far: float, strange: int) -> None:
     known, expected, levels = learned_of(range(9), 20, seed=0)

@@ -68,9 +68,12 @@ def learn_calibration(
     fewer = as_many_of_each(own, MOST_SORTED, seed, MOST_CLASSES)
     measured = np.asarray(sorting_points(inference.features(chosen.take(fewer), network), network))
     diagonal = statistics.for_readout.root is None
+    classes = int((counts > 0).sum())
     how = {"diagonal": diagonal, "learned": not fixed, "shaped": fixed and not config.fixed_in_all_stages}
     tell_more = _told(observer, EXPECTING)
-    expected = first(lambda: expectations(measured, own[fewer], seed, **how, decide=decide, tell=tell_more))
+    expected = first(
+        lambda: expectations(measured, own[fewer], seed, classes=classes, **how, decide=decide, tell=tell_more)
+    )
     return replace(made, levels=levels, expected=expected)
 
 

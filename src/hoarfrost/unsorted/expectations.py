@@ -28,6 +28,9 @@ FOLDS = (8, 4)
 UNSURE, TOLERATED = 0.05, 0.02
 """the share of the images in those folders that are unsure, since old and new are nearly as near; none are, where no
 more than the second share is taken for old and is new, or the other way round"""
+FALLS = 0.6
+"""the power of the number of known classes by which less is explained by a centre too many: the more directions they
+span, the smaller is the part of a distance that one centre can take away"""
 USUAL = 0.5
 """the least that a free centre is taken to explain where nothing is new, as a part of what a known class has: of small
 classes it may be nothing"""
@@ -45,6 +48,7 @@ def expectations(
     labels: Ids,
     seed: int,
     *,
+    classes: int = 0,
     diagonal: bool,
     learned: bool,
     shaped: bool = False,
@@ -53,11 +57,12 @@ def expectations(
 ) -> Expected | None:
     """From points ``(n, D)`` of known classes ``(n,)``; None where they are too few.
 
-    ``diagonal`` says whether variances alone are known of the classes, ``learned`` whether the network has learned
-    these images: then others lie farther off, new or not, and distances say nothing. ``shaped`` says whether a network
-    that stays was tuned on these labels: then known classes are tighter than new ones, and do not show what a centre is
-    worth. Where new classes are found by clusters alone, ``decide`` says what a model makes of a folder after it has
-    discovered them; the expected error is then that of the model. ``tell`` is called after each of the draws.
+    These may be some of so many ``classes``, where that is more than can be tried. ``diagonal`` says whether variances
+    alone are known of the classes, ``learned`` whether the network has learned these images: then others lie farther
+    off, new or not, and distances say nothing. ``shaped`` says whether a network that stays was tuned on these labels:
+    then known classes are tighter than new ones, and do not show what a centre is worth. Where new classes are found by
+    clusters alone, ``decide`` says what a model makes of a folder after it has discovered them; the expected error is
+    then that of the model. ``tell`` is called after each of the draws.
     """
     random, features = np.random.default_rng(seed), points.shape[1]
     counts = np.bincount(labels)
@@ -102,6 +107,7 @@ def expectations(
         is_new, sure = decide(both[0], points[draw.folder], len(fixed))
         return replace(made, of_model=(is_new != draw.new)[sure & ~found.strange])
 
+    tried = len(np.unique(labels))
     gains = side_by_side(gain, [_halves(labels, random) for _ in range(GAINS)])
     many, few = (unseen(parts) for parts in FOLDS)
     showing = 0 if shaped else FEW_DRAWS if learned else DRAWS
@@ -118,7 +124,7 @@ def expectations(
         deviation=UNKNOWN if learned else max(float(many.std()), 1e-12),
         images=len(labels),
         margin=margin,
-        worth=float(np.median(worths)) if worths else 0.0,
+        worth=float(np.median(worths)) * (tried / max(classes, tried)) ** FALLS if worths else 0.0,
         error=float(error.mean()) if error.size else None,
     )
 
