@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,8 +110,14 @@ def contents(folder: Path) -> dict[str, bytes | None]:
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
+@cache
+def all_digits() -> Any:
+    """They come in a file of text, which takes a while to read."""
+    return load_digits()
+
+
 def digit_images(digit: int, first: int, count: int) -> list[Image.Image]:
-    digits = load_digits()
+    digits = all_digits()
     chosen = np.flatnonzero(digits.target == digit)[first : first + count]
     return [Image.fromarray(np.round(digits.images[index] * (255 / 16)).astype(np.uint8)) for index in chosen]
 

@@ -95,8 +95,8 @@ class Parser(argparse.ArgumentParser):
         self.error(f"unknown argument '{given}'" + (f": did you mean '{near[0]}'?" if near else ""))
 
 
-def build_parser() -> tuple[Parser, dict[str, Parser]]:
-    """The parser of all verbs, and that of each."""
+def build_parser(only: str | None = None) -> tuple[Parser, dict[str, Parser]]:
+    """The parser of all verbs, and that of each; ``only`` names the one verb whose options are needed, if it is one."""
     parser = Parser(
         prog="hoarfrost",
         description="Learn classes from labelled images, then discover new ones without labels and without forgetting.",
@@ -110,14 +110,15 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
         parsers[verb] = verbs.add_parser(
             verb, help=module.SUMMARY, description=module.DESCRIPTION, allow_abbrev=False, epilog=module.EXAMPLE
         )
-        module.add_arguments(parsers[verb])
+        if only in (verb, None):
+            module.add_arguments(parsers[verb])
     return parser, parsers
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The arguments, or an exit with one line."""
-    parser, parsers = build_parser()
     verb = next((word for word in arguments if not word.startswith("-")), None)
+    parser, parsers = build_parser(verb)
     if verb is not None and verb not in parsers:
         near = get_close_matches(verb, parsers, n=1)
         parser.error(f"unknown verb '{verb}'" + (f": did you mean '{near[0]}'?" if near else ""))

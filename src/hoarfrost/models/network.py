@@ -251,13 +251,15 @@ def to_channels_last(network: Network, device: torch.device) -> Network:
     return network
 
 
-def grow(network: Network, novel: int) -> Network:
+def grow(network: Network, novel: int, *, same_backbone: bool = False) -> Network:
     """A copy with room for ``novel`` more classes; the network itself is left as it is, to teach.
+
+    ``same_backbone``: with the backbone of the network itself, where nothing is learned.
 
     The joint head keeps its rows; new rows start as PyTorch initialises them, with biases of the smallest old bias
     minus 1, so that at first hardly an image is taken for a new class. What is new starts at random.
     """
-    grown = copy.deepcopy(network)
+    grown = copy.deepcopy(network, {id(network.backbone): network.backbone} if same_backbone else None)
     old, design = network.joint, network.design
     joint = nn.Linear(old.in_features, old.out_features + novel)
     with torch.no_grad():

@@ -106,7 +106,7 @@ class Stage:
         """Refuses, before hours of training, terms of a discovery to come that read a head which there will not be."""
         if terms := self.config.method.active:
             with seeded(self.config.seed, "check"):
-                student = grow(network, 2)
+                student = grow(network, 2, same_backbone=True)
                 make_heads(student, terms, sizes_of(student, 2))
             check_heads(student, terms)
 
