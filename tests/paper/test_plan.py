@@ -269,17 +269,28 @@ def test_a_process_that_fails_is_heard_of(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Placed(Planned):
-    """A run that says where it is, and stays there for a while."""
+    """A run that says where it is, and stays there until another one has said it, if one is named."""
 
-    stays: float = 0.0
+    stays: str = ""
 
     def command(self, folder: Path, data: Path, more: Sequence[str] = ()) -> list[str]:
-        code = f"import sys, time; print(*sys.argv[1:], file=sys.stderr, flush=True); time.sleep({self.stays})"
-        return [sys.executable, "-c", code, *more]
+        code = """
+import pathlib, sys, time
+log, *words = sys.argv[1:]
+print(*words, file=sys.stderr, flush=True)
+until = time.monotonic() + 60
+while log and "\\n" not in pathlib.Path(log).read_text() and time.monotonic() < until:
+    time.sleep(0.02)
+"""
+        log = folder / "logs" / f"{self.stays}.log"
+        log.parent.mkdir(exist_ok=True)
+        if self.stays:
+            log.touch()
+        return [sys.executable, "-c", code, str(log) if self.stays else "", *more]
 
 
 def test_runs_go_to_the_least_busy_device(tmp_path: Path) -> None:
-    plan = [Placed(name, "digits", "5-5", stays=stays) for name, stays in (("a", 0), ("b", 3), ("c", 0), ("d", 0))]
+    plan = [Placed(name, "digits", "5-5", stays="d" if name == "b" else "") for name in "abcd"]
     launch = launch_here(tmp_path, tmp_path, ["--json"], devices=["cuda:0", "cuda:1"])
     assert (
         carry_out(plan, launch, folder=tmp_path, jobs=2, said=lambda _run, _what: None, made={plan[0].stage_one}) == []

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,8 +42,8 @@ def build(folder: Path) -> None:
     patch = pytest.MonkeyPatch()
     draw_once(patch, usual=True)
     draw_few(patch)
-    patch.setattr(cli, "build_parser", cache(cli.build_parser))  # which no input changes
-    cli.build_parser()
+    parser = cli.build_parser()  # which no input changes
+    patch.setattr(cli, "build_parser", lambda _verb=None: parser)
     with chdir(folder):
         for name, digits, count in (("known", 3, 4), ("checked", 5, 4), ("few", 3, 2)):
             save_digits(Path(name), range(digits), count=count)

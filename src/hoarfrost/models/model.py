@@ -193,7 +193,7 @@ class Model:
             backbone = build_backbone(content["backbone"], content["channels"], own_backbone, begins=False)
             network = Network(backbone, content["heads"]["known"], config.method.design)
             for novel in content["heads"]["novel"]:
-                network = grow(network, novel)
+                network = grow(network, novel, same_backbone=True)
         expected = network.state_dict()
         for name in sorted(expected.keys() | weights.keys()):
             if name not in expected or name not in weights or not _alike(expected[name], weights[name]):

@@ -254,7 +254,7 @@ def to_channels_last(network: Network, device: torch.device) -> Network:
 def grow(network: Network, novel: int, *, same_backbone: bool = False) -> Network:
     """A copy with room for ``novel`` more classes; the network itself is left as it is, to teach.
 
-    ``same_backbone``: with the backbone of the network itself, where nothing is learned.
+    ``same_backbone``: with the backbone of the network itself, where that will not be used beside the copy.
 
     The joint head keeps its rows; new rows start as PyTorch initialises them, with biases of the smallest old bias
     minus 1, so that at first hardly an image is taken for a new class. What is new starts at random.
