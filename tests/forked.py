@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from . import few_draws
+
 PRELOADED = [
     *("lightning_fabric", "sklearn.cluster", "sklearn.datasets._base", "scipy.cluster.hierarchy", "scipy.optimize"),
     *("jinja2.loaders", "matplotlib.backends.backend_svg", "matplotlib.figure", "safetensors.torch"),
@@ -46,6 +48,8 @@ for number in (signal.SIGTERM, signal.SIGHUP):
 for number in ignored:
     signal.signal(number, signal.SIG_IGN)
 torch.set_num_threads(int(environment.get("OMP_NUM_THREADS", "1")))
+for module, counts in few_draws.items():
+    vars(sys.modules[module]).update(counts)
 given = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
 sys.path[:0] = [path for path in given if path not in sys.path]
 if command[0] == "-m":
@@ -87,6 +91,7 @@ class Forked:
             "environment": dict(os.environ if env is None else env),
             "folder": str(cwd or Path.cwd()),
             "ignored": list(ignored),
+            "few_draws": few_draws.now,
             "command": words,
         }
         self._process: BaseProcess
