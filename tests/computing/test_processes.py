@@ -25,25 +25,9 @@ from hoarfrost.data.sources import ImageSource, Normaliser, Share
 from hoarfrost.launch import Launched
 
 from ..cli.place import save_digits
-from ..forked import Forked, run
+from ..forked import Forked
 
-TORCHRUN = """
-import runpy, sys
-from torch.distributed import run
-from torch.distributed.launcher.api import elastic_launch
-
-def carry_out(_unbuffered, script, *arguments):
-    sys.argv = [script, *arguments]
-    runpy.run_path(script, run_name="__main__")
-
-def launch(config, entrypoint):
-    config.start_method = "fork"
-    return elastic_launch(config, carry_out)
-
-run.elastic_launch = launch
-run.main(sys.argv[1:])
-"""
-"""torchrun, but for that it forks its processes, which need not import everything then"""
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 CPU = torch.device("cpu")
 SHORT = ("--fit-epochs", "2", "--epochs", "4", "--set", "image_size=8")
 RUN = ("run", "--dataset", "folder", "--data", "few", "--split", "5-5", "--device", "cpu", "--json", *SHORT)
@@ -83,8 +67,8 @@ def finished(processes: list[Forked], code: int = 0) -> tuple[str, str]:
 def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes wrote that fitted and discovered together."""
     folder = tmp_path_factory.mktemp("two")
-    command = [sys.executable, "-c", TORCHRUN, "--standalone", "--nproc-per-node", "2"]
-    done = run([*command, str(Path(__file__).with_name("two_processes.py")), str(folder)])
+    command = [*TORCHRUN, str(Path(__file__).with_name("two_processes.py")), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return folder
 
