@@ -38,7 +38,7 @@ def pytest_collection() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     import torch
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # as above; here, since only processes that carry tests out come here
     place = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(LONGEST)))
 

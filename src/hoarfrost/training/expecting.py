@@ -68,7 +68,7 @@ def learn_calibration(
     fewer = as_many_of_each(own, MOST_SORTED, seed, MOST_CLASSES)
     measured = np.asarray(sorting_points(inference.features(chosen.take(fewer), network), network))
     diagonal = statistics.for_readout.root is None
-    classes = int((counts >= LEAST).sum())
+    classes = int((counts >= LEAST).sum())  # those that can be tried
     how = {"diagonal": diagonal, "learned": not fixed, "shaped": fixed and not config.fixed_in_all_stages}
     tell_more = _told(observer, EXPECTING)
     expected = first(

@@ -29,8 +29,8 @@ UNSURE, TOLERATED = 0.05, 0.02
 """the share of the images in those folders that are unsure, since old and new are nearly as near; none are, where no
 more than the second share is taken for old and is new, or the other way round"""
 FALLS = 0.6
-"""the power of the number of known classes by which less is explained by a centre too many: the more directions they
-span, the smaller is the part of a distance that one centre can take away"""
+"""what a centre too many explains is taken to fall with the number of known classes to this power: the more directions
+there are, the smaller is the part of a distance that one centre can take away"""
 USUAL = 0.5
 """the least that a free centre is taken to explain where nothing is new, as a part of what a known class has: of small
 classes it may be nothing"""
@@ -57,12 +57,12 @@ def expectations(
 ) -> Expected | None:
     """From points ``(n, D)`` of known classes ``(n,)``; None where they are too few.
 
-    These may be some of so many ``classes``, where that is more than can be tried. ``diagonal`` says whether variances
-    alone are known of the classes, ``learned`` whether the network has learned these images: then others lie farther
-    off, new or not, and distances say nothing. ``shaped`` says whether a network that stays was tuned on these labels:
-    then known classes are tighter than new ones, and do not show what a centre is worth. Where new classes are found by
-    clusters alone, ``decide`` says what a model makes of a folder after it has discovered them; the expected error is
-    then that of the model. ``tell`` is called after each of the draws.
+    ``classes`` is how many known classes there are in all, where the points are of some of them. ``diagonal`` says
+    whether variances alone are known of the classes, ``learned`` whether the network has learned these images: then
+    others lie farther off, new or not, and distances say nothing. ``shaped`` says whether a network that stays was
+    tuned on these labels: then known classes are tighter than new ones, and do not show what a centre is worth. Where
+    new classes are found by clusters alone, ``decide`` says what a model makes of a folder after it has discovered
+    them; the expected error is then that of the model. ``tell`` is called after each of the draws.
     """
     random, features = np.random.default_rng(seed), points.shape[1]
     counts = np.bincount(labels)
