@@ -2,8 +2,7 @@
 
 ``Forked`` and ``run`` take what ``subprocess.Popen`` and ``subprocess.run`` take, as far as it is needed here, for
 ``[sys.executable, "-m", module, …]``, ``[sys.executable, "-c", code, …]`` or ``[sys.executable, script, …]``. What they
-start is what Python would start, some seconds of imports later. What they started can start others in the same way: it
-forks itself.
+start is what Python would start, some seconds of imports later.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from types import TracebackType
@@ -36,7 +34,7 @@ PRELOADED = [
 CHILD = """
 import os, runpy, signal, sys, types, torch
 for number, handle in handles.items():
-    os.dup2(handle if isinstance(handle, int) else handle.detach(), number)
+    os.dup2(handle.detach(), number)
 sys.stdout = open(1, "w", closefd=False)
 sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
 os.environ.clear()
@@ -82,25 +80,20 @@ class Forked:
         """``ignored``: signals; ``preexec_fn`` is left out: the parent of such a process is another one."""
         python, *words = command
         assert python == sys.executable
-        forked = multiprocessing.parent_process() is not None
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
         ours: list[int] = []
         self.stdout, out = _way(stdout, 1, ours)
         self.stderr, err = _way(stderr, 2, ours)
         given = {
-            "handles": {1: out, 2: err} if forked else {1: DupFd(out), 2: DupFd(err)},
+            "handles": {1: DupFd(out), 2: DupFd(err)},
             "environment": dict(os.environ if env is None else env),
             "folder": str(cwd or Path.cwd()),
             "ignored": list(ignored),
             "few_draws": few_draws.now,
             "command": words,
         }
-        self._process: BaseProcess
-        if forked:
-            self._process = multiprocessing.get_context("fork").Process(target=exec, args=(CHILD, given))
-        else:
-            context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload(PRELOADED)
-            self._process = context.Process(target=exec, args=(CHILD, given))
+        self._process = context.Process(target=exec, args=(CHILD, given))
         self._process.start()
         self.pid = self._process.pid or 0
         for handle in ours:
