@@ -112,6 +112,7 @@ MODEL: Form = {
     "temperature?": float,
     "calibration?": {
         "novel_temperature": (float, type(None)),
+        "novel_impurity?": float,
         "unlike?": (float, type(None)),
         "levels": {"images_a_class": float, **{name: [float] for name in ("sizes", "low", "level", "high")}},
         "expected": (type(None), {**EXPECTED, "error": (float, type(None)), "images?": int}),

@@ -181,6 +181,14 @@ def test_what_is_far_from_all_classes_is_like_none(name: str) -> None:
         assert own == pytest.approx(1 if far < limit else (limit / far) ** 4, rel=1e-2)
     assert (found == 1).any()
     assert (found < 0.9).any()
+    is_new = readout.scores(features).argmax(dim=1) >= 3
+    for limited, before in ((limit, found), (None, torch.ones_like(found))):
+        impure = KINDS[name].read(network, Known(statistics, Calibration(unlike=limited, novel_impurity=0.25)))
+        less = impure.likeness(impure.scores(features), present)
+        assert less is not None
+        assert torch.equal(less, torch.where(is_new, 0.75 * before, before)), "a discovered class may hold two"
+    assert is_new.any()
+    assert not is_new.all()
     without = readout.likeness(readout.scores(features), present & (torch.arange(5) != 2))
     assert without is not None
     assert (without <= found + 1e-6).all(), "a class that was rejected is not near"

@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from hoarfrost.unsorted.sureness import held_back_temperatures, unlike_beyond
+from hoarfrost.unsorted.sureness import Sureness, _likeliest, held_back_sureness, unlike_beyond
 
 
-def test_a_class_of_one_image_has_no_part_in_the_temperatures_of_held_back_classes() -> None:
+def test_a_class_of_one_image_has_no_part_in_what_held_back_classes_show() -> None:
     random, labels = np.random.default_rng(0), np.arange(9 * 14) % 9
     points = 2.5 * random.normal(size=(9, 12))[labels] + random.normal(size=(len(labels), 12))
-    found = held_back_temperatures(points, labels, 0.5, 0, lambda: None)
+    found = held_back_sureness(points, labels, 0.5, 0, lambda: None)
     assert found is not None
-    assert max(found) < 10, "nearly all are right"
+    assert max(found.old, found.new) < 10, "nearly all are right"
+    assert found.impurity < 0.1
     more, ids = np.concatenate([points, points[:1] + 9]), np.append(labels + 1, 0)
-    assert held_back_temperatures(more, ids, 0.5, 0, lambda: None) == found
-    assert held_back_temperatures(points[:3], labels[:3], 0.5, 0, lambda: None) is None
+    assert held_back_sureness(more, ids, 0.5, 0, lambda: None) == found
+    assert held_back_sureness(points[:3], labels[:3], 0.5, 0, lambda: None) is None
+
+
+def test_the_highest_probability_is_a_softmax_and_that_of_a_new_class_less_by_its_impurity() -> None:
+    rows, is_new = [[1.0, 3.0, -2.0], [0.5, 0.0, 4.0]], np.array([False, True])
+    found = Sureness(old=2.0, new=4.0, impurity=0.1).highest(np.array(rows), is_new)
+    for own, row, temperature, part in zip(found, rows, (2.0, 4.0), (1.0, 0.9), strict=True):
+        assert own == pytest.approx(
+            part * math.exp(max(row) / temperature) / sum(math.exp(x / temperature) for x in row)
+        )
+
+
+def test_temperature_and_impurity_are_found_again_where_right_and_wrong_come_from_them() -> None:
+    random = np.random.default_rng(0)
+    scores = 6 * random.normal(size=(20_000, 5))
+    sure = Sureness(old=1.0, new=3.0, impurity=0.2).highest(scores, np.ones(len(scores), dtype=bool))
+    right = random.random(len(sure)) < sure
+    temperature, impurity = _likeliest(scores, right)
+    assert temperature == pytest.approx(3.0, rel=0.15)
+    assert impurity == pytest.approx(0.2, abs=0.02)
+
+    def likelihood(temperature: float, impurity: float) -> float:
+        given = Sureness(1.0, temperature, impurity).highest(scores, np.ones(len(scores), dtype=bool))
+        return sum(math.log(p if own else 1 - p) for p, own in zip(given, right, strict=True))
+
+    best = likelihood(temperature, impurity)
+    for other in ((3.0, 0.2), (temperature * 1.2, impurity), (temperature, impurity + 0.03), (temperature, 0.0)):
+        assert likelihood(*other) < best + 1e-6
+    exact, _ = _likeliest(scores, np.ones(len(scores), dtype=bool))
+    assert exact < 0.1, "nothing is wrong"
+    assert _likeliest(scores[:0], right[:0])[1] == 0, "nothing looks new"
 
 
 def test_an_image_is_unlike_everything_at_twice_the_usual_distance_of_others() -> None:

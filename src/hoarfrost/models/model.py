@@ -37,6 +37,7 @@ def calibration_of(content: Mapping[str, Any]) -> Calibration:
     found = {"temperature": content.get("temperature", 1.0), **content.get("calibration", {})}
     made = from_json(Calibration, found, "calibration")
     require(made.temperature > 0 and (made.novel_temperature or 1) > 0, "its temperature is not above 0")
+    require(0 <= made.novel_impurity < 1, "a share in its calibration is not from 0 to 1")
     require(made.unlike is None or made.unlike > 0, "a distance in its calibration is not above 0")
     return made
 

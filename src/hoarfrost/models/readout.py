@@ -34,6 +34,8 @@ class Calibration:
     """by which scores are divided before their softmax"""
     novel_temperature: float | None = None
     """the same for images that look like a discovered class; None where it is no other"""
+    novel_impurity: float = 0.0
+    """the share of those that are of another class, however much they look like it; 0 in models of earlier versions"""
     unlike: float | None = None
     """the squared distance from the nearest class beyond which an image is unlike everything known; None where nobody
     knows, as in models of earlier versions"""
@@ -83,6 +85,7 @@ class Readout:
     def likeness(self, scores: Tensor, present: Tensor) -> Tensor | None:
         """``(B,)``: 1, or less the less an image with these scores is like any class that is ``present`` (C,) bool.
 
+        Less than 1 too for one that looks like a discovered class, since such a class may hold images of another.
         Probabilities are those of an image that is of some class, and say nothing of this. None where nobody knows.
         """
         return None
@@ -167,11 +170,15 @@ class GaussianReadout(Readout):
         return self.gaussians.log_likelihoods(self._looked_at(features))
 
     def likeness(self, scores: Tensor, present: Tensor) -> Tensor | None:
-        """Less than 1 beyond a squared distance from the nearest class."""
-        limit = self.calibration.unlike
-        if limit is None:
+        """Less than 1 beyond a squared distance from the nearest class, and for what looks like a discovered one."""
+        limit, impurity = self.calibration.unlike, self.calibration.novel_impurity
+        if limit is None and not impurity:
             return None
-        return (limit / self.gaussians.nearest(scores, present)).clamp(max=1) ** FALLS
+        like = scores.new_ones(len(scores))
+        if limit is not None:
+            like = (limit / self.gaussians.nearest(scores, present)).clamp(max=1) ** FALLS
+        is_new = scores.argmax(dim=1) >= self.network.labelled_classes
+        return torch.where(is_new, (1 - impurity) * like, like)
 
     def novel_scores(self, features: Tensor, step: int) -> Tensor:
         """By the step's novel head, or by its Gaussians where that is another network's."""

@@ -30,7 +30,7 @@ from hoarfrost.unsorted.expectations import EXPECTING, expectations
 from hoarfrost.unsorted.known import KnownClasses
 from hoarfrost.unsorted.mixed import count_new_classes, tell_apart
 from hoarfrost.unsorted.number import LARGEST, LEAST, Count, count_classes, learned_levels
-from hoarfrost.unsorted.sureness import DRAWS, held_back_temperatures, old_or_new, unlike_beyond
+from hoarfrost.unsorted.sureness import DRAWS, held_back_sureness, old_or_new, unlike_beyond
 
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
@@ -57,12 +57,12 @@ def learn_calibration(
     if isinstance(readout, Gaussians) and readout.covariance == "shared" and fixed and isinstance(images, FeatureSet):
         looked_at, ridge = np.asarray(sorting_points(images.take(counted).images, network)), readout.ridge
         tell = _told(observer, DRAWS)
-        found = first(lambda: held_back_temperatures(looked_at, own, ridge, seed, tell))
+        found = first(lambda: held_back_sureness(looked_at, own, ridge, seed, tell))
         with few_threads():
             made = replace(made, unlike=first(lambda: unlike_beyond(looked_at, own, ridge)))
         if found is not None:
-            made = replace(made, temperature=found[0], novel_temperature=found[1])
-            decide = old_or_new(*found, ridge)
+            made = replace(made, temperature=found.old, novel_temperature=found.new, novel_impurity=found.impurity)
+            decide = old_or_new(found, ridge)
     if found is None and readout.by_likelihood:
         made = replace(made, temperature=calibrated(inference, network, images, labels, statistics))
     fewer = as_many_of_each(own, MOST_SORTED, seed, MOST_CLASSES)

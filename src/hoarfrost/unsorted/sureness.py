@@ -30,17 +30,36 @@ UNLIKE, PARTS = 2.0, 6
 and in how many parts they are held out"""
 LOOKED_AT = np.geomspace(0.05, 100, 120)
 """temperatures that are tried"""
+IMPURITIES = np.linspace(0, 0.5, 51)
+"""shares of images that look like a new class and are of another that are tried"""
 
 
-def held_back_temperatures(
+@dataclass(frozen=True)
+class Sureness:
+    """How scores become probabilities."""
+
+    old: float
+    new: float
+    """temperatures for images that look like an old class, and for those that look like a new one"""
+    impurity: float
+    """the share of the latter that are of another class, however much they look like it: a discovered class may hold
+    images of two"""
+
+    def highest(self, scores: Floats, is_new: NDArray[np.bool_]) -> Floats:
+        """``(N,)``: the probability of the class with the highest of these scores ``(N, C)``."""
+        tempered = scores / np.where(is_new, self.new, self.old)[:, None]
+        return _highest(tempered) * np.where(is_new, 1 - self.impurity, 1.0)
+
+
+def held_back_sureness(
     measured: Floats, labels: Ids, ridge: float, seed: int, tell: Callable[[], None]
-) -> tuple[float, float] | None:
-    """Temperatures for images that look like an old class, and for those that look like a new one.
+) -> Sureness | None:
+    """From known classes, a third of which is held back and discovered; of each class some images are held out.
 
-    From features ``(N, D)`` as a readout with this ``ridge``, and one covariance for all classes, looks at them, and
-    class ids. A third of the classes is held back and discovered. Of each class some images are held out; the
-    temperature is the one with which their mean probability is the share that is right. None where classes are too few.
-    ``tell`` is called after each of the draws.
+    Of features ``(N, D)`` as a readout with this ``ridge``, and one covariance for all classes, looks at them, and
+    class ids. What looks old has the temperature with which the mean probability is the share that is right; for what
+    looks new, temperature and impurity are those with which what is right and what is wrong are likeliest. None where
+    classes are too few. ``tell`` is called after each of the draws.
     """
     several = np.bincount(labels)[labels] > 1  # one is held out, one is left
     measured, labels = measured[several], labels[several]
@@ -66,15 +85,9 @@ def held_back_temperatures(
     cases = [case for case in from_each(scored, draws, size=points.size, tell=tell) if case is not None]
     if not cases:
         return None
-    looks_new = [scores.argmax(axis=1) >= old for scores, _ in cases]
-    temperatures = [
-        _fitting(
-            [scores[is_new == which] for (scores, _), is_new in zip(cases, looks_new, strict=True)],
-            [right[is_new == which] for (_, right), is_new in zip(cases, looks_new, strict=True)],
-        )
-        for which in (False, True)
-    ]
-    return temperatures[0], temperatures[1]
+    scores, right = (np.concatenate(parts) for parts in zip(*cases, strict=True))
+    is_new = scores.argmax(axis=1) >= old
+    return Sureness(_matching(scores[~is_new], right[~is_new]), *_likeliest(scores[is_new], right[is_new]))
 
 
 def unlike_beyond(measured: Floats, labels: Ids, ridge: float) -> float | None:
@@ -102,13 +115,13 @@ def unlike_beyond(measured: Floats, labels: Ids, ridge: float) -> float | None:
     return UNLIKE * usual if usual > 0 else None
 
 
-def old_or_new(of_old: float, of_new: float, ridge: float) -> Decide:
-    """What a readout with these temperatures, and with this ridge, takes points for."""
+def old_or_new(sureness: Sureness, ridge: float) -> Decide:
+    """What a readout that is so sure, and has this ridge, takes points for."""
 
     def decide(classes: KnownClasses, points: Floats, old: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         scores = replace(classes, ridge=ridge).scores(points)
         is_new = scores.argmax(axis=1) >= old
-        return is_new, _highest(scores / np.where(is_new, of_new, of_old)[:, None]) >= UNSURE_BELOW
+        return is_new, sureness.highest(scores, is_new) >= UNSURE_BELOW
 
     return decide
 
@@ -142,12 +155,19 @@ def _held_back(labels: Ids, old: int, random: np.random.Generator) -> HeldBack:
     return HeldBack(ids, tested, np.concatenate(rest[:old]), np.concatenate(rest[old:]), int(random.integers(2**31)))
 
 
-def _fitting(scores: list[Floats], right: list[NDArray[np.bool_]]) -> float:
+def _matching(scores: Floats, right: NDArray[np.bool_]) -> float:
     """The temperature with which the mean of the highest probabilities is the share of the images that are right."""
-    share = float(np.concatenate(right).mean()) if sum(map(len, right)) else 1.0
-    some = [part for part in scores if len(part)]
-    sure = [
-        np.concatenate([_highest(part / temperature) for part in some] or [np.ones(1)]).mean()
-        for temperature in LOOKED_AT
-    ]
-    return float(LOOKED_AT[np.abs(np.array(sure) - share).argmin()])
+    if not len(right):
+        return float(LOOKED_AT[0])
+    sure = [_highest(scores / temperature).mean() for temperature in LOOKED_AT]
+    return float(LOOKED_AT[np.abs(np.array(sure) - right.mean()).argmin()])
+
+
+def _likeliest(scores: Floats, right: NDArray[np.bool_]) -> tuple[float, float]:
+    """The temperature and the impurity with which it is likeliest that just these images are right."""
+    likelihoods = np.empty((len(LOOKED_AT), len(IMPURITIES)))
+    for row, temperature in enumerate(LOOKED_AT):
+        sure = np.multiply.outer(1 - IMPURITIES, _highest(scores / temperature)).clip(1e-6, 1 - 1e-6)
+        likelihoods[row] = np.log(np.where(right, sure, 1 - sure)).sum(axis=1)
+    best, impurity = np.unravel_index(likelihoods.argmax(), likelihoods.shape)
+    return float(LOOKED_AT[best]), float(IMPURITIES[impurity])
