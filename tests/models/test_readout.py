@@ -296,7 +296,8 @@ def test_a_model_of_an_earlier_version_has_a_temperature_of_one(three_steps: Sce
     path = tmp_path / "model" / "model.json"
     content = json.loads(path.read_text())
     content["config"]["method"]["design"]["readout"] = content["config"]["method"]["design"]["readout"]["kind"]
-    del content["temperature"], content["calibration"], content["discovery"]
+    calibration = content.pop("calibration")
+    del content["temperature"], content["discovery"]
     path.write_text(json.dumps(content))
     loaded = Learner.load(tmp_path / "model", "cpu")
     test = three_steps.truths[0].test
@@ -305,6 +306,10 @@ def test_a_model_of_an_earlier_version_has_a_temperature_of_one(three_steps: Sce
         loaded.discover(three_steps.steps[1].images, 3, only_new=False)
     for wrong in (0.0, -1.0, "warm"):
         path.write_text(json.dumps({**content, "temperature": wrong}))
+        with pytest.raises(InputError, match="damaged"):
+            Learner.load(tmp_path / "model", "cpu")
+    for wrong in (1.0, -0.1, "some"):
+        path.write_text(json.dumps({**content, "calibration": {**calibration, "novel_impurity": wrong}}))
         with pytest.raises(InputError, match="damaged"):
             Learner.load(tmp_path / "model", "cpu")
 
