@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from hoarfrost.unsorted.sureness import Sureness, _likeliest, held_back_sureness, unlike_beyond
+from hoarfrost.unsorted.sureness import IMPURITIES, LOOKED_AT, Sureness, _matching, held_back_sureness, unlike_beyond
 
 
 def test_a_class_of_one_image_has_no_part_in_what_held_back_classes_show() -> None:
@@ -33,23 +33,34 @@ def test_the_highest_probability_is_a_softmax_and_that_of_a_new_class_less_by_it
 
 def test_temperature_and_impurity_are_found_again_where_right_and_wrong_come_from_them() -> None:
     random = np.random.default_rng(0)
-    scores = 6 * random.normal(size=(20_000, 5))
-    sure = Sureness(old=1.0, new=3.0, impurity=0.2).highest(scores, np.ones(len(scores), dtype=bool))
-    right = random.random(len(sure)) < sure
-    temperature, impurity = _likeliest(scores, right)
+    scores, all_new = 6 * random.normal(size=(5_000, 5)), np.ones(5_000, dtype=bool)
+    right = random.random(len(scores)) < Sureness(old=1.0, new=3.0, impurity=0.2).highest(scores, all_new)
+    temperature, impurity = _matching(scores, right, IMPURITIES)
     assert temperature == pytest.approx(3.0, rel=0.15)
-    assert impurity == pytest.approx(0.2, abs=0.02)
+    assert impurity == pytest.approx(0.2, abs=0.03)
 
-    def likelihood(temperature: float, impurity: float) -> float:
-        given = Sureness(1.0, temperature, impurity).highest(scores, np.ones(len(scores), dtype=bool))
-        return sum(math.log(p if own else 1 - p) for p, own in zip(given, right, strict=True))
+    def likelihood_of(impurity: float) -> tuple[float, float]:
+        """With the temperature that belongs to it."""
+        pairs = []
+        for temperature in LOOKED_AT:
+            sure = Sureness(1.0, temperature, impurity).highest(scores, all_new)
+            pairs.append((abs(sure.mean() - right.mean()), temperature, sure))
+        _, temperature, sure = min(pairs, key=lambda pair: pair[:2])
+        return sum(math.log(p if own else 1 - p) for p, own in zip(sure, right, strict=True)), temperature
 
-    best = likelihood(temperature, impurity)
-    for other in ((3.0, 0.2), (temperature * 1.2, impurity), (temperature, impurity + 0.03), (temperature, 0.0)):
-        assert likelihood(*other) < best + 1e-6
-    exact, _ = _likeliest(scores, np.ones(len(scores), dtype=bool))
-    assert exact < 0.1, "nothing is wrong"
-    assert _likeliest(scores[:0], right[:0])[1] == 0, "nothing looks new"
+    best = likelihood_of(impurity)
+    assert best[1] == temperature
+    assert all(likelihood_of(other)[0] < best[0] for other in (0.0, impurity - 0.04, impurity + 0.04))
+
+
+def test_without_an_impurity_the_mean_probability_is_the_share_that_is_right() -> None:
+    random = np.random.default_rng(0)
+    scores, is_new = 6 * random.normal(size=(500, 5)), np.zeros(500, dtype=bool)
+    right = random.random(500) < 0.7
+    temperature, impurity = _matching(scores, right, IMPURITIES[:1])
+    assert impurity == 0
+    assert Sureness(temperature, 1.0, 0.5).highest(scores, is_new).mean() == pytest.approx(right.mean(), abs=0.02)
+    assert _matching(scores[:0], right[:0], IMPURITIES) == (LOOKED_AT[0], 0), "nothing looks new"
 
 
 def test_an_image_is_unlike_everything_at_twice_the_usual_distance_of_others() -> None:

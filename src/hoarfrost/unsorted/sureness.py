@@ -57,9 +57,9 @@ def held_back_sureness(
     """From known classes, a third of which is held back and discovered; of each class some images are held out.
 
     Of features ``(N, D)`` as a readout with this ``ridge``, and one covariance for all classes, looks at them, and
-    class ids. What looks old has the temperature with which the mean probability is the share that is right; for what
-    looks new, temperature and impurity are those with which what is right and what is wrong are likeliest. None where
-    classes are too few. ``tell`` is called after each of the draws.
+    class ids. With a temperature the mean probability is the share that is right, of what looks old and of what looks
+    new; the impurity is the one with which what is right and what is wrong is likeliest. None where classes are too
+    few. ``tell`` is called after each of the draws.
     """
     several = np.bincount(labels)[labels] > 1  # one is held out, one is left
     measured, labels = measured[several], labels[several]
@@ -87,7 +87,8 @@ def held_back_sureness(
         return None
     scores, right = (np.concatenate(parts) for parts in zip(*cases, strict=True))
     is_new = scores.argmax(axis=1) >= old
-    return Sureness(_matching(scores[~is_new], right[~is_new]), *_likeliest(scores[is_new], right[is_new]))
+    of_old, _ = _matching(scores[~is_new], right[~is_new], IMPURITIES[:1])
+    return Sureness(of_old, *_matching(scores[is_new], right[is_new], IMPURITIES))
 
 
 def unlike_beyond(measured: Floats, labels: Ids, ridge: float) -> float | None:
@@ -155,19 +156,17 @@ def _held_back(labels: Ids, old: int, random: np.random.Generator) -> HeldBack:
     return HeldBack(ids, tested, np.concatenate(rest[:old]), np.concatenate(rest[old:]), int(random.integers(2**31)))
 
 
-def _matching(scores: Floats, right: NDArray[np.bool_]) -> float:
-    """The temperature with which the mean of the highest probabilities is the share of the images that are right."""
+def _matching(scores: Floats, right: NDArray[np.bool_], impurities: Floats) -> tuple[float, float]:
+    """A temperature, and one of some impurities.
+
+    To each impurity belongs the temperature with which the mean of the highest probabilities is the share of the images
+    that are right; of these pairs it is the one with which it is likeliest that just these images are right.
+    """
     if not len(right):
-        return float(LOOKED_AT[0])
-    sure = [_highest(scores / temperature).mean() for temperature in LOOKED_AT]
-    return float(LOOKED_AT[np.abs(np.array(sure) - right.mean()).argmin()])
-
-
-def _likeliest(scores: Floats, right: NDArray[np.bool_]) -> tuple[float, float]:
-    """The temperature and the impurity with which it is likeliest that just these images are right."""
-    likelihoods = np.empty((len(LOOKED_AT), len(IMPURITIES)))
-    for row, temperature in enumerate(LOOKED_AT):
-        sure = np.multiply.outer(1 - IMPURITIES, _highest(scores / temperature)).clip(1e-6, 1 - 1e-6)
-        likelihoods[row] = np.log(np.where(right, sure, 1 - sure)).sum(axis=1)
-    best, impurity = np.unravel_index(likelihoods.argmax(), likelihoods.shape)
-    return float(LOOKED_AT[best]), float(IMPURITIES[impurity])
+        return float(LOOKED_AT[0]), float(impurities[0])
+    sure = np.stack([_highest(scores / temperature) for temperature in LOOKED_AT])
+    apart = np.abs(np.multiply.outer(1 - impurities, sure.mean(axis=1)) - right.mean())
+    fitting = apart.argmin(axis=1)
+    probabilities = ((1 - impurities)[:, None] * sure[fitting]).clip(1e-6, 1 - 1e-6)
+    best = np.log(np.where(right, probabilities, 1 - probabilities)).sum(axis=1).argmax()
+    return float(LOOKED_AT[fitting[best]]), float(impurities[best])
