@@ -35,7 +35,7 @@ def test_temperature_and_impurity_are_found_again_where_right_and_wrong_come_fro
     random = np.random.default_rng(0)
     scores, all_new = 6 * random.normal(size=(5_000, 5)), np.ones(5_000, dtype=bool)
     right = random.random(len(scores)) < Sureness(old=1.0, new=3.0, impurity=0.2).highest(scores, all_new)
-    temperature, impurity = _matching(scores, right, IMPURITIES)
+    temperature, impurity = _matching([(scores[:99], right[:99]), (scores[99:], right[99:])], IMPURITIES)
     assert temperature == pytest.approx(3.0, rel=0.15)
     assert impurity == pytest.approx(0.2, abs=0.03)
 
@@ -57,10 +57,10 @@ def test_without_an_impurity_the_mean_probability_is_the_share_that_is_right() -
     random = np.random.default_rng(0)
     scores, is_new = 6 * random.normal(size=(500, 5)), np.zeros(500, dtype=bool)
     right = random.random(500) < 0.7
-    temperature, impurity = _matching(scores, right, IMPURITIES[:1])
+    temperature, impurity = _matching([(scores, right)], IMPURITIES[:1])
     assert impurity == 0
     assert Sureness(temperature, 1.0, 0.5).highest(scores, is_new).mean() == pytest.approx(right.mean(), abs=0.02)
-    assert _matching(scores[:0], right[:0], IMPURITIES) == (LOOKED_AT[0], 0), "nothing looks new"
+    assert _matching([(scores[:0], right[:0])], IMPURITIES) == (LOOKED_AT[0], 0), "nothing looks new"
 
 
 def test_an_image_is_unlike_everything_at_twice_the_usual_distance_of_others() -> None:

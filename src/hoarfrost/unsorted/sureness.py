@@ -85,10 +85,14 @@ def held_back_sureness(
     cases = [case for case in from_each(scored, draws, size=points.size, tell=tell) if case is not None]
     if not cases:
         return None
-    scores, right = (np.concatenate(parts) for parts in zip(*cases, strict=True))
-    is_new = scores.argmax(axis=1) >= old
-    of_old, _ = _matching(scores[~is_new], right[~is_new], IMPURITIES[:1])
-    return Sureness(of_old, *_matching(scores[is_new], right[is_new], IMPURITIES))
+
+    def looking(new: bool) -> list[tuple[Floats, NDArray[np.bool_]]]:
+        """Of each draw what looks new, or old."""
+        some = [(scores.argmax(axis=1) >= old) == new for scores, _ in cases]
+        return [(scores[which], right[which]) for (scores, right), which in zip(cases, some, strict=True)]
+
+    of_old, _ = _matching(looking(new=False), IMPURITIES[:1])
+    return Sureness(of_old, *_matching(looking(new=True), IMPURITIES))
 
 
 def unlike_beyond(measured: Floats, labels: Ids, ridge: float) -> float | None:
@@ -156,15 +160,18 @@ def _held_back(labels: Ids, old: int, random: np.random.Generator) -> HeldBack:
     return HeldBack(ids, tested, np.concatenate(rest[:old]), np.concatenate(rest[old:]), int(random.integers(2**31)))
 
 
-def _matching(scores: Floats, right: NDArray[np.bool_], impurities: Floats) -> tuple[float, float]:
-    """A temperature, and one of some impurities.
+def _matching(cases: list[tuple[Floats, NDArray[np.bool_]]], impurities: Floats) -> tuple[float, float]:
+    """A temperature, and one of some impurities, from scores of images and whether they are right, draw by draw.
 
     To each impurity belongs the temperature with which the mean of the highest probabilities is the share of the images
     that are right; of these pairs it is the one with which it is likeliest that just these images are right.
     """
+    right = np.concatenate([own for _, own in cases])
     if not len(right):
         return float(LOOKED_AT[0]), float(impurities[0])
-    sure = np.stack([_highest(scores / temperature) for temperature in LOOKED_AT])
+    sure = np.stack(
+        [np.concatenate([_highest(scores / temperature) for scores, _ in cases]) for temperature in LOOKED_AT]
+    )
     apart = np.abs(np.multiply.outer(1 - impurities, sure.mean(axis=1)) - right.mean())
     fitting = apart.argmin(axis=1)
     probabilities = ((1 - impurities)[:, None] * sure[fitting]).clip(1e-6, 1 - 1e-6)
