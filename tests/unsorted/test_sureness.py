@@ -7,7 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from hoarfrost.unsorted.sureness import IMPURITIES, LOOKED_AT, Sureness, _matching, held_back_sureness, unlike_beyond
+from hoarfrost.unsorted.sureness import (
+    IMPURITIES,
+    LOOKED_AT,
+    Sureness,
+    held_back_sureness,
+    temperature_and_impurity,
+    unlike_beyond,
+)
 
 
 def test_a_class_of_one_image_has_no_part_in_what_held_back_classes_show() -> None:
@@ -35,7 +42,7 @@ def test_temperature_and_impurity_are_found_again_where_right_and_wrong_come_fro
     random = np.random.default_rng(0)
     scores, all_new = 6 * random.normal(size=(5_000, 5)), np.ones(5_000, dtype=bool)
     right = random.random(len(scores)) < Sureness(old=1.0, new=3.0, impurity=0.2).highest(scores, all_new)
-    temperature, impurity = _matching([(scores[:99], right[:99]), (scores[99:], right[99:])], IMPURITIES)
+    temperature, impurity = temperature_and_impurity([(scores[:99], right[:99]), (scores[99:], right[99:])], IMPURITIES)
     assert temperature == pytest.approx(3.0, rel=0.15)
     assert impurity == pytest.approx(0.2, abs=0.03)
 
@@ -57,10 +64,10 @@ def test_without_an_impurity_the_mean_probability_is_the_share_that_is_right() -
     random = np.random.default_rng(0)
     scores, is_new = 6 * random.normal(size=(500, 5)), np.zeros(500, dtype=bool)
     right = random.random(500) < 0.7
-    temperature, impurity = _matching([(scores, right)], IMPURITIES[:1])
+    temperature, impurity = temperature_and_impurity([(scores, right)], IMPURITIES[:1])
     assert impurity == 0
     assert Sureness(temperature, 1.0, 0.5).highest(scores, is_new).mean() == pytest.approx(right.mean(), abs=0.02)
-    assert _matching([(scores[:0], right[:0])], IMPURITIES) == (LOOKED_AT[0], 0), "nothing looks new"
+    assert temperature_and_impurity([(scores[:0], right[:0])], IMPURITIES) == (LOOKED_AT[0], 0), "nothing looks new"
 
 
 def test_an_image_is_unlike_everything_at_twice_the_usual_distance_of_others() -> None:

@@ -174,8 +174,9 @@ class GaussianReadout(Readout):
         limit, impurity = self.calibration.unlike, self.calibration.novel_impurity
         if limit is None and not impurity:
             return None
-        like = scores.new_ones(len(scores))
-        if limit is not None:
+        if limit is None:
+            like = scores.new_ones(len(scores))
+        else:
             like = (limit / self.gaussians.nearest(scores, present)).clamp(max=1) ** FALLS
         is_new = scores.argmax(dim=1) >= self.network.labelled_classes
         return torch.where(is_new, (1 - impurity) * like, like)

@@ -57,9 +57,9 @@ def held_back_sureness(
     """From known classes, a third of which is held back and discovered; of each class some images are held out.
 
     Of features ``(N, D)`` as a readout with this ``ridge``, and one covariance for all classes, looks at them, and
-    class ids. With a temperature the mean probability is the share that is right, of what looks old and of what looks
-    new; the impurity is the one with which what is right and what is wrong is likeliest. None where classes are too
-    few. ``tell`` is called after each of the draws.
+    class ids. Temperatures make the mean probability the share that is right, both of what looks old and of what looks
+    new; under the impurity it is likeliest that just these images are right. None where classes are too few. ``tell``
+    is called after each of the draws.
     """
     several = np.bincount(labels)[labels] > 1  # one is held out, one is left
     measured, labels = measured[several], labels[several]
@@ -91,8 +91,27 @@ def held_back_sureness(
         some = [(scores.argmax(axis=1) >= old) == new for scores, _ in cases]
         return [(scores[which], right[which]) for (scores, right), which in zip(cases, some, strict=True)]
 
-    of_old, _ = _matching(looking(new=False), IMPURITIES[:1])
-    return Sureness(of_old, *_matching(looking(new=True), IMPURITIES))
+    of_old, _ = temperature_and_impurity(looking(new=False), IMPURITIES[:1])
+    return Sureness(of_old, *temperature_and_impurity(looking(new=True), IMPURITIES))
+
+
+def temperature_and_impurity(cases: list[tuple[Floats, NDArray[np.bool_]]], impurities: Floats) -> tuple[float, float]:
+    """A temperature, and one of some impurities, from scores of images and whether they are right, draw by draw.
+
+    To each impurity belongs the temperature with which the mean of the highest probabilities is the share of the images
+    that are right; of these pairs it is the one with which it is likeliest that just these images are right.
+    """
+    right = np.concatenate([own for _, own in cases])
+    if not len(right):
+        return float(LOOKED_AT[0]), float(impurities[0])
+    sure = np.stack(
+        [np.concatenate([_highest(scores / temperature) for scores, _ in cases]) for temperature in LOOKED_AT]
+    )
+    apart = np.abs(np.multiply.outer(1 - impurities, sure.mean(axis=1)) - right.mean())
+    fitting = apart.argmin(axis=1)
+    probabilities = ((1 - impurities)[:, None] * sure[fitting]).clip(1e-6, 1 - 1e-6)
+    best = np.log(np.where(right, probabilities, 1 - probabilities)).sum(axis=1).argmax()
+    return float(LOOKED_AT[fitting[best]]), float(impurities[best])
 
 
 def unlike_beyond(measured: Floats, labels: Ids, ridge: float) -> float | None:
@@ -158,22 +177,3 @@ def _held_back(labels: Ids, old: int, random: np.random.Generator) -> HeldBack:
     tested = np.concatenate([own[:first] for own, first in zip(members, cut, strict=True)])
     rest = [own[first:] for own, first in zip(members, cut, strict=True)]
     return HeldBack(ids, tested, np.concatenate(rest[:old]), np.concatenate(rest[old:]), int(random.integers(2**31)))
-
-
-def _matching(cases: list[tuple[Floats, NDArray[np.bool_]]], impurities: Floats) -> tuple[float, float]:
-    """A temperature, and one of some impurities, from scores of images and whether they are right, draw by draw.
-
-    To each impurity belongs the temperature with which the mean of the highest probabilities is the share of the images
-    that are right; of these pairs it is the one with which it is likeliest that just these images are right.
-    """
-    right = np.concatenate([own for _, own in cases])
-    if not len(right):
-        return float(LOOKED_AT[0]), float(impurities[0])
-    sure = np.stack(
-        [np.concatenate([_highest(scores / temperature) for scores, _ in cases]) for temperature in LOOKED_AT]
-    )
-    apart = np.abs(np.multiply.outer(1 - impurities, sure.mean(axis=1)) - right.mean())
-    fitting = apart.argmin(axis=1)
-    probabilities = ((1 - impurities)[:, None] * sure[fitting]).clip(1e-6, 1 - 1e-6)
-    best = np.log(np.where(right, probabilities, 1 - probabilities)).sum(axis=1).argmax()
-    return float(LOOKED_AT[fitting[best]]), float(impurities[best])
