@@ -60,7 +60,7 @@ def test_every_image_is_in_the_folder_of_its_class(place: Place) -> None:
 
 def test_classes_that_are_one_have_the_folder_of_its_name(place: Place) -> None:
     place.well("merge", "model2", "new-1", "new-2")
-    content = json.loads(place.well(*SORT, "--threshold", "0", "--json").out)
+    content = json.loads(place.well(*SORT[:-2], "--out", SORT[-1], "--threshold", "0", "--json").out)
     assert content["sorted"]["new-2"]["folder"] == "new-2"
     assert "new-1" not in content["sorted"]
     assert files("made") == expected(0)

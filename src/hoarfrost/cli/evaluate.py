@@ -53,14 +53,9 @@ def main(args: argparse.Namespace) -> int:
     with Following() as progress:
         learner.follow(progress)
         content = score_folder(learner, Path(args.images), match, options.keeping(args))
-    text = f"{printable(args.model)} on {content['images']} images of {printable(args.images)}: {_right(content)}"
-    text += f"\n\n{_scores(content)}"
-    if args.match is not None:
-        text += f"\n\nin percent; new classes matched on {printable(args.match)}"
-    elif content["matched_on"] is not None:
-        text += "\n\nin percent; new classes matched on the scored images themselves, which is kinder than --match"
-    text += f"\n\n{_by_class(content)}\n\n{_in_words(content)}"
-    return options.answer(args, {"model": str(args.model), **content}, text)
+    first = f"{printable(args.model)} on {content['images']} images of {printable(args.images)}: {_right(content)}"
+    parts = first, _by_class(content), _in_words(content), _scores(content), _matching(content, args.match)
+    return options.answer(args, {"model": str(args.model), **content}, "\n\n".join(parts))
 
 
 def _right(content: dict[str, Any]) -> str:
@@ -82,6 +77,18 @@ def _scores(content: dict[str, Any]) -> str:
         if (scores := content[key]) is not None:
             rows.append([name, *(format_score(scores[part]) if part in scores else "" for part in SCORES)])
     return align(rows)
+
+
+def _matching(content: dict[str, Any], match: str | None) -> str:
+    """Which class of the model each new class of the folder was taken for, in words."""
+    known_by, text = {row["known_by"] for row in content["classes"]}, "in percent"
+    if "name" in known_by:
+        text += "; a class that you named is that of its name"
+    if match is not None:
+        text += f"; new classes matched on {printable(match)}"
+    elif "matching" in known_by:
+        text += "; new classes matched on the scored images themselves, which is kinder than --match"
+    return text
 
 
 def _by_class(content: dict[str, Any]) -> str:

@@ -33,7 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a model folder")
     parser.add_argument("images", metavar="DIR", help="a folder of images")
     parser.add_argument(
-        "--into", required=True, type=options.place, metavar="DIR2", help="the folder to fill; it must be new or empty"
+        "--into",
+        "--out",
+        required=True,
+        type=options.place,
+        metavar="DIR2",
+        help="the folder to fill; it must be new or empty",
     )
     parser.add_argument("--link", action="store_true", help="make symbolic links to the images, no copies")
     options.add_threshold(parser, UNSURE_BELOW)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,10 @@ class Predictions:
     (('ant', 'unsure'), [0, -1], [0.9, 0.6])
     >>> found
     Predictions(2 images: 1 ant, 1 unsure)
+    >>> found[0], [row["class"] for row in found]
+    ({'path': 'a.png', 'class': 'ant', 'probability': 0.9, 'kind': 'old'}, ['ant', 'unsure'])
+    >>> found[1:]
+    Predictions(1 image: 1 unsure)
     """
 
     probabilities: NDArray[np.float64]
@@ -37,9 +41,24 @@ class Predictions:
     def __len__(self) -> int:
         return len(self.probabilities)
 
+    @overload
+    def __getitem__(self, which: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, which: slice) -> Predictions: ...
+    def __getitem__(self, which: int | slice) -> dict[str, Any] | Predictions:
+        """What is said of one image, as in `rows`; of a slice, these images alone."""
+        paths = [*map(str, range(len(self)))] if self.paths is None else self.paths
+        if isinstance(which, slice):
+            return replace(self, probabilities=self.probabilities[which], paths=paths[which])
+        index = range(len(self))[which]
+        return self[index : index + 1].rows()[0]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows())
+
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in Counter(self.names).most_common())
-        return f"Predictions({len(self)} images: {counts})"
+        return f"Predictions({len(self)} image{'' if len(self) == 1 else 's'}: {counts})"
 
     @property
     def confidence(self) -> NDArray[np.float64]:
