@@ -101,7 +101,7 @@ def _facts(learner: Learner, log: Sequence[Entry]) -> tuple[tuple[str, str], ...
         ("seed", str(learner.config.seed)),
         ("backbone", learner.config.backbone),
         ("computed on", learner.runtime.hardware),
-        *([("time", f"{sum(line['seconds'] for line in log):.0f} s")] if log else []),
+        *([("training took", f"{sum(line['seconds'] for line in log):.0f} s")] if log else []),
     )
 
 
