@@ -196,7 +196,8 @@ class Run:
         """The log of all stages. Says so where a stage's last epochs are not in it, as after a loss of power."""
         entries = self.log.entries()
         for stage in sorted({entry["stage"] for entry in entries}):
-            epochs = (config.discover if stage else config.fit).epochs
+            fitted = stage == 0 or config.method.supervised  # which learns each step as stage one
+            epochs = (config.fit if fitted else config.discover).epochs
             if lacking := epochs - sum(entry["stage"] == stage for entry in entries):
                 words = f"{lacking} of {epochs} epochs of stage {stage}"
                 warnings.warn(f"{self.log.path} lacks {words}: no time is counted for them", stacklevel=2)
