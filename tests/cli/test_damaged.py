@@ -212,7 +212,7 @@ def test_a_log_that_lost_its_end_after_the_last_stage(place: Place, monkeypatch:
 def test_the_log_of_a_method_that_fits_again_has_the_epochs_of_stage_one(place: Place) -> None:
     answer = place.well(*LONGER["run"], "--method", "supervised", "--fit-epochs", "3")
     assert "lacks" not in answer.err
-    assert [json.loads(line)["stage"] for line in Path("made/log.jsonl").open()] == [0, 0, 0, 1, 1, 1]
+    assert [json.loads(line)["stage"] for line in Path("made/log.jsonl").read_text().splitlines()] == [0, 0, 0, 1, 1, 1]
 
 
 RECORDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
