@@ -157,6 +157,7 @@ def test_the_page(data: DiscoveryData) -> None:
     bees = [tag["alt"] for tag in page.images() if tag["alt"] in [f"photos/{row}.jpg" for row in range(38, 46)]]
     assert bees == [f"photos/{row}.jpg" for row in range(38, 46)], "the surest first, the least sure last"
     assert "Estimated: 2 (2 to 3)." in page.text
+    assert "the 12 least sure; hoarfrost sort puts all of them into a folder unsure." in page.text
     assert "<script" not in text
     assert "http:" not in text
 

@@ -143,7 +143,7 @@ class Learner:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names by class id: labelled classes, then discovered ones."""
+        """Names by class id: labelled classes, then discovered ones. Merged and rejected ones keep their ids."""
         return self.model.class_names
 
     @property
