@@ -204,8 +204,9 @@ def score_folder(learner: Learner, folder: Path, match: Path | None, keep: Image
         truth = truth.matched(discovered_clusters(said, table, labelled) if as_many else said.predicted, on, found)
         heads = outputs.scores[:, :labelled].argmax(axis=1), discovered_clusters(outputs, table, labelled) - labelled
         original = percentages(metrics.original_rt_scores(*heads, predicted, true, labelled))
-    is_new = true >= labelled
-    unlike_old = -outputs.scores[:, :labelled].max(axis=1)
+    is_new, newness = true >= labelled, -outputs.scores[:, :labelled].max(axis=1)
+    if found:  # from image to image scores differ in scale, so that only their differences can be compared
+        newness += outputs.scores[:, found].max(axis=1)
     return {
         "images": len(tested),
         "known": labelled,
@@ -220,7 +221,7 @@ def score_folder(learner: Learner, folder: Path, match: Path | None, keep: Image
             name: _clustering(predicted[some], true[some])
             for name, some in (("all", np.full(len(true), True)), ("new", is_new))
         },
-        "auroc_new": rounded(metrics.auroc(unlike_old, is_new)),
+        "auroc_new": rounded(metrics.auroc(newness, is_new)),
         "calibration": _calibration(outputs.sureness.max(axis=1), predicted == truth.targets[true]),
         "new_classes": {"found": len(found), "true": len(truth.new), "error": len(found) - len(truth.new)},
         "classes": truth.by_class(predicted, true, learner.class_names),

@@ -195,6 +195,17 @@ def test_what_is_far_from_all_classes_is_like_none(name: str) -> None:
     assert (without < found - 1e-6).any()
 
 
+def test_a_rejected_class_says_nothing_of_how_sure_an_image_is() -> None:
+    network, statistics, features = grown(KINDS["full"])
+    readout = KINDS["full"].read(network, Known(statistics, Calibration(2.0, novel_temperature=5.0)))
+    scores, present = readout.scores(features), torch.tensor([True, True, True, False, False])
+    for row, both, without in zip(scores, readout.tempered(scores), readout.tempered(scores, present), strict=True):
+        best, left = int(row.argmax()), int(torch.where(present, row, -torch.inf).argmax())
+        torch.testing.assert_close(both, row / (5.0 if best >= 3 else 2.0))
+        torch.testing.assert_close(without, row / (5.0 if left >= 3 else 2.0))
+    assert not torch.equal(readout.tempered(scores), readout.tempered(scores, present))
+
+
 class Watched(Observer):
     """Keeps what the network in training says of some images."""
 

@@ -87,7 +87,7 @@ def _matching(content: dict[str, Any], match: str | None) -> str:
     if match is not None:
         text += f"; new classes matched on {printable(match)}"
     elif "matching" in known_by:
-        text += "; new classes matched on the scored images themselves, which is kinder than --match"
+        text += "; new classes matched on the scored images themselves, which flatters: see --match"
     return text
 
 
@@ -133,5 +133,5 @@ def _in_words(content: dict[str, Any]) -> str:
     )
     lines.append(f"calibration error: {sure['error']:.3f}, where chance alone makes about {sure['by_chance']:.3f}")
     if content["auroc_new"] is not None:
-        lines.append(f"telling new from old by how unlike the old an image is: AUROC {content['auroc_new']:.1f}")
+        lines.append(f"telling new classes from known ones: AUROC {content['auroc_new']:.1f} (50 is chance)")
     return "\n".join(lines)

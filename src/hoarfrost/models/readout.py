@@ -74,13 +74,20 @@ class Readout:
         """``(B, C)``, calibrated: the softmax of the scores, divided by the temperature."""
         return self.tempered(self.scores(features)).softmax(dim=1)
 
-    def tempered(self, scores: Tensor) -> Tensor:
-        """Scores ``(B, C)``, divided by the temperature of what each image looks like most, an old class or a new."""
+    def tempered(self, scores: Tensor, present: Tensor | None = None) -> Tensor:
+        """Scores ``(B, C)``, divided by the temperature of what each image looks like most, an old class or a new.
+
+        It is one that is ``present`` (C,) bool, if that is given.
+        """
         old, new = self.calibration.temperature, self.calibration.novel_temperature
         if new is None:
             return scores / old
-        is_new = scores.argmax(dim=1, keepdim=True) >= self.network.labelled_classes
-        return scores / torch.where(is_new, new, old)
+        return scores / torch.where(self._is_new(scores, present)[:, None], new, old)
+
+    def _is_new(self, scores: Tensor, present: Tensor | None) -> Tensor:
+        """``(B,)`` bool: whether an image with these scores looks most like a discovered class."""
+        some = scores if present is None else scores.masked_fill(~present, -torch.inf)
+        return some.argmax(dim=1) >= self.network.labelled_classes
 
     def likeness(self, scores: Tensor, present: Tensor) -> Tensor | None:
         """``(B,)``: 1, or less the less an image with these scores is like any class that is ``present`` (C,) bool.
@@ -178,8 +185,7 @@ class GaussianReadout(Readout):
             like = scores.new_ones(len(scores))
         else:
             like = (limit / self.gaussians.nearest(scores, present)).clamp(max=1) ** FALLS
-        is_new = scores.argmax(dim=1) >= self.network.labelled_classes
-        return torch.where(is_new, (1 - impurity) * like, like)
+        return torch.where(self._is_new(scores, present), (1 - impurity) * like, like)
 
     def novel_scores(self, features: Tensor, step: int) -> Tensor:
         """By the step's novel head, or by its Gaussians where that is another network's."""
