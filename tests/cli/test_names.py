@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from hoarfrost import Learner
+
 from .. import forked
 from .place import DISCOVER, PREDICT, Place, Words, contents, named
 
@@ -52,6 +54,19 @@ def test_merge_reject_and_undo(place: Place) -> None:
     assert classes() == found
     merged = place.well("merge", "model2", "new-1", "new-2", found[0], "--json")
     assert json.loads(merged.out) == {"model": "model2", "classes": found[:3]}
+
+
+def test_saving_a_model_again_keeps_its_page_unless_it_is_another(place: Place) -> None:
+    before = contents(Path("model2"))
+    learner = Learner.load("model2", "cpu")
+    learner.rename("new-1", "rose")
+    learner.save("model2")
+    after = contents(Path("model2"))
+    assert after.keys() == before.keys()
+    assert {name for name in after if after[name] != before[name]} == {"model.json"}
+    learner.discover("unsorted", 2, only_new=True)
+    learner.save("model2")
+    assert contents(Path("model2")).keys() == {"model.json", "weights.safetensors", "prototypes.safetensors"}
 
 
 def test_the_classes_of_a_model_are_listed_with_what_became_of_them(place: Place) -> None:

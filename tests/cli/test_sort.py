@@ -97,9 +97,45 @@ def test_resume_goes_on_and_takes_what_has_come_since(place: Place) -> None:
     assert after.pop(own) == b"changed by its owner"
     assert after.pop(own.replace(".png", "-2.png")) == whole.pop(own)
     assert after == whole
+    assert (
+        place.well(*SORT, "--resume").out.splitlines()[0] == f"made: 0 images copied, {len(whole) + 1} more were there"
+    )
     place.refused(*SORT, "--resume", "--threshold", "0.25", words=("made", "other --threshold", "--into"))
     place.well("name", "model2", "new-1=rose")
     place.refused(*SORT, "--resume", words=("made", "other classes", "--into"))
+
+
+def test_another_folder_is_added_by_a_later_model_too(place: Place) -> None:
+    place.well(*SORT)
+    first = expected()
+    shutil.move("unsorted", "january")
+    Path("unsorted").mkdir()
+    shutil.copy("january/3-0.png", "unsorted/other.png")
+    shutil.copy("checked/0/0.png", "unsorted/3-0.png")  # another image, of a name that is there
+    place.well("name", "model2", "new-1=rose")
+    shutil.move("unsorted", "february")
+    february = ("sort", "model2", "february", "--into", "made")
+    place.refused(*february, words=("made", "--resume adds to it"))
+    added = json.loads(place.well(*february, "--resume", "--json").out)
+    assert (added["images"], added["added"]) == (2, 2)
+    after = files("made")
+    assert {path: after[path] for path in first} == first, "nothing is overwritten"
+    more = [after[path] for path in after.keys() - first.keys()]
+    assert sorted(more) == sorted(path.read_bytes() for path in Path("february").iterdir())
+    assert place.well(*february, "--resume").out.splitlines()[0] == "made: 0 images copied, 2 more were there"
+    place.refused("sort", "model2", "february", "--into", "made", "--link", "--resume", words=("made", "other --link"))
+
+
+def test_what_an_earlier_version_sorted_is_gone_on_with(place: Place) -> None:
+    place.well(*SORT)
+    note = Path("made/.sorted/config.json")
+    content = json.loads(note.read_text())
+    (task,) = content.pop("tasks")
+    note.write_text(json.dumps(content | task))
+    place.refused(*SORT, "--resume", "--threshold", "0.25", words=("made", "other --threshold"))
+    assert "0 images copied" in place.well(*SORT, "--resume").out
+    note.write_text(json.dumps(content | {"tasks": "none"}))
+    place.refused(*SORT, "--resume", words=(str(note), "damaged"))
 
 
 NAMES = [
@@ -145,7 +181,7 @@ REFUSED: list[tuple[Words, Words]] = [
     ((*SORT[:4], "known/0/0.png"), ("known/0/0.png", "file", "--into")),
     ((*SORT[:4], "known/0/0.png/made"), ("known/0/0.png", "--into")),
     ((*SORT[:4], "unsorted/made"), ("unsorted/made", "inside", "--into")),
-    ((*SORT[:4], "unsorted"), ("unsorted", "--into")),
+    ((*SORT[:4], "unsorted"), ("unsorted", "are to be sorted", "--into")),
     ((*SORT[:4], ""), ("--into",)),
     (("sort", "model2", "nowhere", "--into", "made"), ("nowhere", "no folder")),
     (("sort", "model2", "unsorted/3-0.png", "--into", "made"), ("unsorted/3-0.png", "no folder")),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from filecmp import cmp
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,10 +27,10 @@ from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.settings import from_json, to_json
 from hoarfrost.unsorted.number import Count
 
-FILES = frozenset(
-    {"model.json", "weights.safetensors", "prototypes.safetensors", "config.json", "log.jsonl", "report.html"}
-    | {"checkpoint.safetensors"}
-)
+TENSORS = "weights.safetensors", "prototypes.safetensors"
+BESIDE = "config.json", "log.jsonl", "report.html"
+"""what a command writes beside its model: how it came about"""
+FILES = frozenset({"model.json", *TENSORS, *BESIDE, "checkpoint.safetensors"})
 """what a model folder may hold; a checkpoint was left there by earlier versions that were killed"""
 
 
@@ -133,12 +135,19 @@ class Model:
         store.write_json(folder / "model.json", content)
 
     def save(self, folder: Path) -> None:
-        """Writes the model folder as a whole; an earlier model there is replaced, anything else refused."""
+        """Writes the model folder as a whole; an earlier model there is replaced, anything else refused.
+
+        Where that is this very model, but for what was renamed, merged or rejected, its page and log stay.
+        """
         foreign = not (folder / "model.json").is_file() or store.strangers(folder, FILES)
         if foreign and not store.is_free(folder):
             raise InputError(f"{folder} holds something that is not a model: choose another place")
         with store.replaced_folder(folder) as new:
             self.write_into(new)
+            if all((folder / name).is_file() and cmp(folder / name, new / name, shallow=False) for name in TENSORS):
+                for path in (folder / name for name in BESIDE):
+                    if path.is_file():
+                        shutil.copy2(path, new / path.name)
 
     @classmethod
     def load(cls, folder: Path, backbone: Backbone | None = None) -> Model:
