@@ -83,6 +83,7 @@ def test_each_new_class_has_its_typical_and_its_doubtful_images(data: DiscoveryD
     assert numbers(little) == ([30, 31, 32], [])
     assert large.nearest[0] == "bee"
     assert set(large.nearest) <= {"ant", "bee", "cat"}
+    assert large.near_new is None, "it is more like a bee"
 
 
 def test_how_well_a_class_holds_together_is_the_mean_probability_of_its_images(data: DiscoveryData) -> None:
@@ -95,7 +96,18 @@ def test_how_well_a_class_holds_together_is_the_mean_probability_of_its_images(d
     assert f"30 images, {data.new[0].holds}" in Page(render(data)).text
 
 
-def test_known_classes_come_by_size_and_classes_without_images_not_at_all(data: DiscoveryData) -> None:
+def test_a_new_class_that_is_like_another_new_one_says_so(images: Counted) -> None:
+    scores = outputs_of(ASSIGNED, 5).scores
+    scores[ASSIGNED == 4, 3] += 5
+    data = discovery_data(Discovery(60, 13, 14, (30, 3)), ASSIGNED, Outputs(scores, ()), FEATURES, images, NAMES)
+    assert [group.near_new for group in data.new] == [None, "new-1"]
+    assert "3 images; most like new-1; of the known classes most like bee and " in Page(render(data)).text
+
+
+def test_known_classes_come_by_their_least_sure_image_and_those_without_images_not_at_all(data: DiscoveryData) -> None:
+    probabilities = outputs_of(ASSIGNED, 5).probabilities
+    ant, bee = (probabilities[assigned, c].min() for c, assigned in ((0, ASSIGNED == 0), (1, ASSIGNED == 1)))
+    assert bee < ant
     assert [(group.name, group.size) for group in data.known] == [("bee", 8), ("ant", 5)]
     assert data.known_classes == 2
     assert numbers(data.known[0]) == ([38, 39, 40, 41], [45, 44, 43, 42])
@@ -104,13 +116,17 @@ def test_known_classes_come_by_size_and_classes_without_images_not_at_all(data: 
 
 
 def test_known_classes_that_are_not_shown_are_named_with_their_sizes(images: Counted) -> None:
-    assigned = np.repeat([8, 0, 1, 2, 3, 4, 5, 6, 7], [4, 20, 9, 8, 7, 6, 3, 2, 1])
-    names = (*"abcdefgh", "new-1")
+    assigned = np.repeat([14, *range(14)], [4, 2, 1, *[4] * 11, 9])
+    names = (*"abcdefghijklmn", "new-1")
     found = Discovery(60, 56, 0, (4,))
-    data = discovery_data(found, assigned, outputs_of(assigned, 9), FEATURES, images, names)
-    assert [group.name for group in data.known] == list("abcdef")
-    assert data.known_others == [("g", 2), ("h", 1)]
-    assert "Not shown: g (2 images), h (1 image)." in Page(render(data)).text
+    scores = np.zeros((60, 15), dtype=np.float32)
+    scores[np.arange(60), assigned] = 5 - assigned / 10  # the later, the less sure
+    data = discovery_data(found, assigned, Outputs(scores, ()), FEATURES, images, names)
+    assert [group.name for group in data.known] == list("nmlkjihgfedc")
+    assert data.known_others == [("b", 1), ("a", 2)]
+    text = Page(render(data)).text
+    assert "12 of 14 classes, those with the least sure images first." in text
+    assert "Not shown: b (1 image), a (2 images)." in text
 
 
 def test_only_what_is_shown_is_read(data: DiscoveryData, images: Counted) -> None:

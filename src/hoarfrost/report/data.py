@@ -83,6 +83,8 @@ class Group:
     """those whose probability of the class is lowest, the lowest first; none of them is typical"""
     nearest: Sequence[str] = ()
     """names of the earlier classes that its images look like most, on average"""
+    near_new: str | None = None
+    """that of another new class, where they look even more like it"""
     probability: float | None = None
     """of the class, the mean over its images: how well they hold together, and apart from others; None for few"""
 
@@ -105,7 +107,7 @@ class DiscoveryData:
     """Name and value: method, seed, device, time."""
     new: Sequence[Group]
     known: Sequence[Group] = ()
-    """the largest of the earlier classes that were given images"""
+    """of the earlier classes that were given images those with the least sure ones"""
     known_classes: int = 0
     """that were given images, with those that are not shown"""
     known_others: Sequence[tuple[str, int]] = ()

@@ -26,7 +26,7 @@ Ids = NDArray[np.int64]
 
 TYPICAL, DOUBTFUL, FULL_CLASSES = 8, 4, 12
 """images of a new class on the page of a discovery, and the number of classes up to which it has as many"""
-KNOWN_CLASSES, KNOWN_IMAGES, UNSURE = 6, 4, 12
+KNOWN_CLASSES, KNOWN_IMAGES, UNSURE = 12, 4, 12
 """known classes that it shows, typical images of each and as many doubtful ones, and unsure images"""
 FEW = 8
 """images of a class below which their mean probability says nothing: they were all that it was made of"""
@@ -178,11 +178,12 @@ def discovery_data(
     first, probabilities = len(names) - len(found.new), outputs.sureness
     new, old = list(range(first, len(names))), np.unique(assigned[(assigned >= 0) & (assigned < first)])
     sizes = np.bincount(assigned[assigned >= 0], minlength=len(names))
-    by_size = old[np.argsort(-sizes[old], kind="stable")].tolist()
-    largest, others = by_size[:KNOWN_CLASSES], by_size[KNOWN_CLASSES:]
+    least_sure = [probabilities[assigned == c, c].min() for c in old]
+    by_doubt = old[np.argsort(least_sure, kind="stable")].tolist()
+    doubted, others = by_doubt[:KNOWN_CLASSES], by_doubt[KNOWN_CLASSES:]
     share = min(1.0, FULL_CLASSES / max(1, len(new)))  # with many classes fewer images of each
     typical, doubtful = max(1, round(share * TYPICAL)), max(1, round(share * DOUBTFUL))
-    ranked = {c: _ranked(assigned, probabilities, c) for c in (*new, *largest)}
+    ranked = {c: _ranked(assigned, probabilities, c) for c in (*new, *doubted)}
     most = {c: (typical, doubtful) if c >= first else (KNOWN_IMAGES, KNOWN_IMAGES) for c in ranked}
     ends = {c: (order[: most[c][0]], order[most[c][0] :][::-1][: most[c][1]]) for c, order in ranked.items()}
     unsure = np.flatnonzero(assigned < 0)
@@ -195,14 +196,23 @@ def discovery_data(
         return [Shown(f"image {row}" if paths is None else paths[row], pixels[row]) for row in positions]
 
     def group(c: int) -> Group:
-        nearest = [names[k] for k in _nearest(outputs.scores[assigned == c, :first])] if c >= first else []
+        own = outputs.scores[assigned == c] if c >= first else outputs.scores[:0]
+        near = [k for k in _nearest(own) if k != c][:1]  # its own comes first as a rule
         sure = float(probabilities[assigned == c, c].mean()) if sizes[c] >= FEW else None
-        return Group(names[c], int(sizes[c]), shown(ends[c][0]), shown(ends[c][1]), nearest, sure)
+        return Group(
+            names[c],
+            int(sizes[c]),
+            shown(ends[c][0]),
+            shown(ends[c][1]),
+            nearest=[names[k] for k in _nearest(own[:, :first])],
+            near_new=names[near[0]] if near and near[0] >= first else None,
+            probability=sure,
+        )
 
     return DiscoveryData(
         sentence=found.in_words(mixed=True),
         new=[group(c) for c in new],
-        known=[group(c) for c in largest],
+        known=[group(c) for c in doubted],
         known_classes=len(old),
         known_others=[(names[c], int(sizes[c])) for c in others],
         unsure=shown(unsure.tolist()),
