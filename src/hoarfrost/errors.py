@@ -43,8 +43,12 @@ def require(holds: bool, message: str) -> None:
         raise InputError(message)
 
 
+LISTED = 24
+"""names that an error lists"""
+
+
 def unknown(what: str, given: str, choices: Iterable[str], *, near: bool = True) -> InputError:
-    """An error for a name that does not exist, with the nearest one that does; all of them if not ``near``.
+    """An error for a name that does not exist, with the nearest one that does; with the first ones if not ``near``.
 
     >>> str(unknown("method", "frots", ["frost", "dtc"]))
     "unknown method 'frots': did you mean 'frost'?"
@@ -53,5 +57,6 @@ def unknown(what: str, given: str, choices: Iterable[str], *, near: bool = True)
     """
     names = list(choices)
     close = get_close_matches(given.lower(), names, n=1, cutoff=0.5) if near else []
-    hint = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(names)}"
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    hint = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(names[:LISTED])}{more}"
     return InputError(f"unknown {what} '{given}': {hint}")

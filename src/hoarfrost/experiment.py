@@ -132,7 +132,7 @@ class Run:
 
         Within the block nobody else works in it.
         """
-        store.check_place(self.out)
+        store.check_folder(self.out)
         with store.at_work(self.out, lambda: self._make(content, resume=resume)) as self.made_now:
             done = (self.out / "metrics.json").exists()
             if done:

@@ -155,6 +155,13 @@ def check_place(path: Path, option: str = "--out") -> None:
             return
 
 
+def check_folder(path: Path, option: str = "--out") -> None:
+    """Refuses a place that is no folder, and where none can be made."""
+    check_place(path, option)
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file: choose another {option}")
+
+
 def strangers(folder: Path, known: Container[str]) -> list[Path]:
     """What is in a folder beside the known names and the remains of a write that was cut short."""
     return [path for path in folder.iterdir() if path.name not in known and path.suffix != ".part"]

@@ -20,15 +20,15 @@ def foreign_file(out: Path) -> None:
 @pytest.mark.parametrize("verb", MAKING)
 @pytest.mark.parametrize("resume", [False, True], ids=["", "--resume"])
 @pytest.mark.parametrize(
-    "build",
+    ("build", "words"),
     [
-        pytest.param(lambda out: out.write_text("years of work"), id="a file"),
-        pytest.param(foreign_file, id="a foreign file"),
+        pytest.param(lambda out: out.write_text("years of work"), "made is a file", id="a file"),
+        pytest.param(foreign_file, "made already holds something else", id="a foreign file"),
     ],
 )
-def test_out_holds_something_else(place: Place, verb: str, resume: bool, build: Build) -> None:
+def test_out_holds_something_else(place: Place, verb: str, resume: bool, build: Build, words: str) -> None:
     build(Path("made"))
-    place.refused(*MAKING[verb], *(["--resume"] if resume else []), words=("made", "holds something else", "--out"))
+    place.refused(*MAKING[verb], *(["--resume"] if resume else []), words=(words, "--out"))
 
 
 @pytest.mark.parametrize("verb", FINISHED)

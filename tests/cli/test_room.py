@@ -164,7 +164,7 @@ def test_what_helps_depends_on_what_is_wrong(
 
     monkeypatch.setattr("hoarfrost.training.learner.Learner.outputs", fail)
     code, _, err = place.call(*PREDICT)
-    assert (code, err) == (2, f"hoarfrost: {os.strerror(number)} for somewhere: {words}{err.partition(words)[2]}")
+    assert (code, err) == (2, f"hoarfrost: somewhere: {os.strerror(number)}; {words}{err.partition(words)[2]}")
 
 
 def start(*arguments: str) -> Forked:

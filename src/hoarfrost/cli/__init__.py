@@ -86,11 +86,15 @@ class Parser(argparse.ArgumentParser):
         """One line on standard error, exit code 2."""
         launched = Launched.detect()
         launched.leave_it_to_the_first()
+        for kind, words in (("int", "a whole number"), ("float", "a number")):
+            message = message.replace(f"invalid {kind} value: ", f"{words} is needed, not ")
         self.exit(2, f"{self.prog}: {printable(message)}; see {self.prog} --help\n" if launched.is_first else None)
 
     def refuse_unknown(self, extras: Sequence[str]) -> NoReturn:
         """For arguments that no option takes."""
         given = extras[0].split("=")[0]
+        if not given.startswith("-"):
+            self.error(f"'{extras[0]}' is one argument too many")
         near = get_close_matches(given, self._option_string_actions, n=1)
         self.error(f"unknown argument '{given}'" + (f": did you mean '{near[0]}'?" if near else ""))
 
@@ -176,11 +180,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if out_of_memory(error):
             return _refuse(NO_MEMORY)
-        place = f" for {error.filename}" if error.filename else ""
+        place, named = (f" for {error.filename}", f"{error.filename}: ") if error.filename else ("", "")
         if error.errno in FULL:
             then = ", then go on with --resume" if resumable else ""
             return _refuse(f"{FULL[error.errno].format(place)}{then}")
-        return _refuse(f"{error.strerror or error}{place}: {REMEDIES.get(error.errno or 0, 'check the path')}")
+        return _refuse(f"{named}{error.strerror or error}; {REMEDIES.get(error.errno or 0, 'check the path')}")
     except KeyboardInterrupt as error:
         number = error.number if isinstance(error, Ended) else int(signal.SIGINT)
         end(number)

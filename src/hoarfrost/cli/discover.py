@@ -149,4 +149,8 @@ def summary_of(model: Model, groups: Sequence[Group], *, mixed: bool) -> tuple[d
         lines.append(
             f"old or new: some {100 * error:.0f} % of the sure images may be wrong, as in tries that hid known classes"
         )
+    if mixed and not names and found.known:
+        lines.append(
+            "a new class of a few images may be overlooked: the page shows the least sure images of each class"
+        )
     return content, "\n".join(lines)

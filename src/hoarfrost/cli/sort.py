@@ -137,9 +137,7 @@ def _check(images: Path, into: Path) -> None:
         raise InputError(f"there is no folder {images}: check the path")
     if not images.is_dir():
         raise InputError(f"{images} is no folder: give a folder of image files")
-    store.check_place(into, "--into")
-    if into.exists() and not into.is_dir():
-        raise InputError(f"{into} is a file: choose another --into")
+    store.check_folder(into, "--into")
     if images.resolve() == into.resolve():
         raise InputError(f"{into} holds the images that are to be sorted: choose another --into")
     if images.resolve() in into.resolve().parents:

@@ -144,7 +144,7 @@ def read_images(
         )
         return keep.placed(given)
     if path.suffix != ".npz":
-        raise InputError(f"{path} is neither a folder of images nor a .npz file")
+        raise InputError(f"{path} is neither a folder of images nor a .npz file: give one of those")
     images = read_npz(path, least_classes=least_classes if labelled else 1)
     if labelled and images.labels is None:
         raise InputError(f"{path} has no labels: add them to the file as the array 'labels'")

@@ -109,7 +109,8 @@ class ClassTable:
         """The id of a class that is there, by its name."""
         here = {self.own_names[k]: k for k in self.present}
         if name not in here:
-            raise self._gone(name) or unknown("class", name, here, near=not name.startswith("new-"))
+            found_first = sorted(here, key=lambda own: self.rows[here[own]].step == 0)
+            raise self._gone(name) or unknown("class", name, found_first, near=not name.startswith("new-"))
         return here[name]
 
     def _gone(self, name: str) -> InputError | None:
@@ -131,7 +132,9 @@ class ClassTable:
 
     def rename(self, name: str, to: str) -> ClassTable:
         """Another name for a class."""
-        if not to.strip() or to.encode("utf-8", errors="replace").decode() != to:
+        if not to.strip():
+            raise InputError(f"'{name}' needs a name that is not empty: choose one")
+        if to.encode("utf-8", errors="replace").decode() != to:
             raise InputError(f"'{to.encode('unicode_escape').decode()}' is no name that can be saved: choose another")
         if to == UNSURE:
             raise InputError(f"'{to}' is what images of no class are called: choose another name")

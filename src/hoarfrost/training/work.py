@@ -27,7 +27,7 @@ def unfinished_beside(out: Path) -> Path:
 
 def begins(out: Path, *, resume: bool) -> bool:
     """Whether nothing is at ``out`` or beside it yet. Refuses what nobody could go on with."""
-    store.check_place(out)
+    store.check_folder(out)
     if store.is_free(out):
         return not unfinished_beside(out).exists()
     if not (out / "model.json").is_file():
