@@ -39,6 +39,7 @@ from hoarfrost.models.readout import ClassMeans
 from hoarfrost.recipes import RECIPES
 from hoarfrost.scenario import Step
 from hoarfrost.settings import from_json, to_json
+from hoarfrost.training import features, inference
 from hoarfrost.training.features import FeatureCache
 from hoarfrost.training.images import read_labelled
 from hoarfrost.training.inference import EVALUATION_BATCH, batch_of
@@ -487,6 +488,52 @@ class TestOnce:
         assert not np.array_equal(scores(), first)
         assert sum(seen) == 4, "and what has changed"
         assert len(list(folder.iterdir())) == 2
+
+    def test_a_command_goes_on_where_another_was_ended(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[int]
+    ) -> None:
+        known, new = photographs(tmp_path / "known", 2, 2), photographs(tmp_path / "new", 2, 7, first=2)
+        for name in ("class-2/1.jpg", "class-3/6.jpg"):  # the second and the last
+            (new / name).write_bytes((new / name).read_bytes()[:-900])
+        Learner("kmeans", device="cpu", settings=SHORT).fit(known).save(tmp_path / "model")
+        monkeypatch.setattr(features, "PART", 3)
+        monkeypatch.setitem(inference.PIXELS_AT_ONCE, "cpu", 1)
+        folder, forward = tmp_path / "model.features", EfficientNet.forward
+
+        def found(*, ended_after: int | None = None) -> tuple[np.ndarray[Any, Any], list[str]]:
+            seen.clear()
+
+            def ended(self: EfficientNet, given: Tensor) -> Tensor:
+                if sum(seen) == ended_after:
+                    raise KeyboardInterrupt
+                return forward(self, given)
+
+            monkeypatch.setattr(EfficientNet, "forward", ended)
+            learner = Learner.load(tmp_path / "model", device="cpu")
+            learner.keep_features(folder)
+            with pytest.warns(UserWarning, match=r"class-2/1\.jpg.*class-3/6\.jpg"):
+                images = learner.prepare(new)
+            assert images.paths is not None
+            computed = learner.outputs(images, features=True).features
+            assert computed is not None
+            return computed, list(images.paths)
+
+        whole, paths = found()
+        assert (sum(seen), len(paths)) == (14, 12)
+        (kept,) = folder.iterdir()
+        kept.unlink()
+        for ended_after in (10, 2):
+            with pytest.raises(KeyboardInterrupt):
+                found(ended_after=ended_after)
+        assert {path.name.partition(".")[2] for path in folder.iterdir()} == {
+            f"{first}.3.part.npy" for first in (0, 3, 6)
+        }
+        (folder / f"{kept.stem}.9.999.part.npy").write_bytes(b"no part")
+        again, same = found()
+        np.testing.assert_array_equal(again, whole)
+        assert same == paths
+        assert sum(seen) == 5, "those of three times three were kept"
+        assert list(folder.iterdir()) == [kept]
 
     def test_where_features_are_and_how_many_come_at_once_changes_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

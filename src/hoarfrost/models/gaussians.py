@@ -16,6 +16,8 @@ from hoarfrost.models.statistics import ClassStatistics
 
 AT_ONCE = 2**25
 """numbers that are computed at once, so that memory does not grow with the number of classes"""
+OF_A_PROCESSOR = 2**22
+"""the same for distances, where more at once takes no less time"""
 
 
 def mean_covariance(statistics: ClassStatistics, device: torch.device) -> Tensor:
@@ -79,7 +81,8 @@ class ClassGaussians:
         shared = whitening.ndim == 3 and len(whitening) == 1
         if shared:  # features and means are whitened once each, not every pair of them
             features, mean = (points @ whitening[0].mT for points in (features, mean))
-        at_once = max(1, AT_ONCE // max(features.numel(), 1))
+        most = OF_A_PROCESSOR if features.device.type == "cpu" else AT_ONCE
+        at_once = max(1, most // max(features.numel(), 1))
         found = []
         for start in range(0, len(mean), at_once):
             part = slice(start, start + at_once)

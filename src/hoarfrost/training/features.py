@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -22,6 +23,9 @@ from hoarfrost.errors import InputError
 from hoarfrost.models.network import Network
 from hoarfrost.reading import open_regular
 
+PART = 512
+"""images at least whose features are kept together, until those of all images are"""
+
 Compute = Callable[[OnDisk], Iterator[NDArray[np.float32]]]
 """the features of images, batch by batch"""
 
@@ -31,7 +35,7 @@ class FeatureCache:
 
     They are in a file without a name, and go with the images. Those of image files are kept in ``folders`` too, in each
     the same, so that others find them there; where those are ``read_only``, nothing is added. All that is in a folder
-    may be removed.
+    may be removed. What a command had computed when it was ended is there in parts, and the next one goes on with it.
     """
 
     def __init__(self) -> None:
@@ -64,10 +68,53 @@ class FeatureCache:
             if (found := _read(path, shape)) is not None:
                 self._write([other for other in paths if not other.exists()], *found)
                 return found
-        computed = _in_a_file(compute(images), shape)
-        broken = images.broken if isinstance(images, Readable) else []
+        broken: list[int] = []
+        computed = _in_a_file(self._in_parts(images, shape, compute, key, broken), shape)
         self._write(paths, computed, broken)
+        self._remove_parts(key)
         return computed, broken
+
+    def _in_parts(
+        self, images: OnDisk, shape: tuple[int, int], compute: Compute, key: str, broken: list[int]
+    ) -> Iterator[NDArray[np.float32]]:
+        """Batches, those first that an ended command had computed; broken files' positions are added to ``broken``."""
+        (count, width), start = shape, 0
+        ended = {first: (path, size) for path, first, size in self._parts(key)}
+        while start in ended:
+            path, size = ended[start]
+            if start + size > count or (part := _read(path, (size, width))) is None:
+                break
+            yield from chunks(part[0])
+            broken += [start + position for position in part[1]]
+            start += size
+        if start and start == count:
+            return
+        left = images.take(slice(start, None)) if start else images
+        first, stop, held = start, start, list[NDArray[np.float32]]()
+        found = left.broken if isinstance(left, Readable) else []  # it grows
+        for rows in compute(left):
+            yield rows
+            held.append(rows)
+            stop += len(rows)
+            if stop - first >= PART and stop < count:
+                own = [start + position - first for position in found if first <= start + position < stop]
+                self._write([self.folders[0] / f"{key}.{first}.{stop - first}.part.npy"], np.concatenate(held), own)
+                first, held = stop, []
+        broken += [start + position for position in found]
+
+    def _parts(self, key: str) -> list[tuple[Path, int, int]]:
+        """Files with parts, the position of the first image in each, and how many there are."""
+        parts = []
+        with suppress(OSError):
+            for path in self.folders[0].iterdir():
+                if named := re.fullmatch(rf"{key}\.(\d{{1,12}})\.([1-9]\d{{0,11}})\.part\.npy", path.name):
+                    parts.append((path, int(named[1]), int(named[2])))
+        return parts
+
+    def _remove_parts(self, key: str) -> None:
+        for path, *_ in () if self.read_only else self._parts(key):
+            with suppress(OSError):
+                path.unlink()
 
     def _write(self, paths: Sequence[Path], features: Features, broken: list[int]) -> None:
         """As NumPy does, and behind that, a byte each, whether a file is one that cannot be read."""
