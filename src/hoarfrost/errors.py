@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import sys
+import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -21,6 +23,14 @@ class DtypeError(InputError, TypeError):
 
 class SkippedFiles(UserWarning):
     """Files in a folder that are no readable images were left out."""
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """A warning that shows the line of the caller's own code, and none of this package's."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def out_of_memory(error: BaseException) -> bool:

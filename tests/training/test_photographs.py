@@ -511,8 +511,9 @@ class TestOnce:
             monkeypatch.setattr(EfficientNet, "forward", ended)
             learner = Learner.load(tmp_path / "model", device="cpu")
             learner.keep_features(folder)
-            with pytest.warns(UserWarning, match=r"class-2/1\.jpg.*class-3/6\.jpg"):
+            with pytest.warns(UserWarning, match=r"class-2/1\.jpg.*class-3/6\.jpg") as told:
                 images = learner.prepare(new)
+            assert {warning.filename for warning in told} == {__file__}, "the caller's, and none of this package"
             assert images.paths is not None
             computed = learner.outputs(images, features=True).features
             assert computed is not None

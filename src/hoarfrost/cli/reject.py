@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 SUMMARY = "have discovered classes of a model count as none"
 DESCRIPTION = (
     "Take discovered classes of MODEL out of its predictions, in place: their images go to the class that suits them "
-    "next. 'hoarfrost undo' takes the last one back."
+    "next, or are unsure. A later discovery may find such a class again; one that is given a name stays instead. "
+    "'hoarfrost undo' takes the last one back."
 )
 EXAMPLE = "example: hoarfrost reject model2 new-4"
 
@@ -34,5 +35,6 @@ def main(args: argparse.Namespace) -> int:
             table = table.reject(name)
         return table
 
-    said = [f"{printable(name)} is no class any more: its images go to what suits them next" for name in args.classes]
+    onward = "its images go to what suits them next, or are unsure"
+    said = [f"{printable(name)} is no class any more: {onward}" for name in args.classes]
     return options.change_classes(args, decide, said)

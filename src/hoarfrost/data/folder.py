@@ -31,7 +31,7 @@ from hoarfrost.data.images import (
 )
 from hoarfrost.data.paths import FileList, PathList
 from hoarfrost.data.unsure import UNSURE
-from hoarfrost.errors import InputError, SkippedFiles
+from hoarfrost.errors import InputError, SkippedFiles, warn_caller
 from hoarfrost.reading import open_regular
 
 NAMED = 3
@@ -185,7 +185,7 @@ def read_folder(
         )
         _check_any(place, paths, left_out, labelled=labelled)
         if said := left_out.in_words(place):
-            warnings.warn(said, SkippedFiles, stacklevel=3)  # before the next refusals, which it may explain
+            warn_caller(said, SkippedFiles)  # before the next refusals, which it may explain
         if labelled and len(present) < least_classes:
             raise InputError(f"{root} is a folder with one class ('{present.pop()}'): at least two are needed")
         return paths, present, said
