@@ -240,7 +240,7 @@ AT_WORK = "another command is at work"
 
 
 @contextmanager
-def at_work(folder: Path, begin: Callable[[], bool]) -> Iterator[bool]:
+def at_work(folder: Path, begin: Callable[[], bool], option: str = "--out") -> Iterator[bool]:
     """Within the block no other process works in a folder with a ``config.json``: it would be refused here.
 
     ``begin`` finds the folder or makes it, and says which; so does the block. Two processes in one folder would mix
@@ -249,13 +249,13 @@ def at_work(folder: Path, begin: Callable[[], bool]) -> Iterator[bool]:
     with ExitStack() as held:
         with alone(folder.absolute().parent):
             recover_folder(folder)
-            _claim(folder, held)
+            _claim(folder, held, option)
             if made := begin():
-                _claim(folder, held)
+                _claim(folder, held, option)
         yield made
 
 
-def _claim(folder: Path, held: ExitStack) -> None:
+def _claim(folder: Path, held: ExitStack, option: str) -> None:
     with suppress(ImportError, OSError):
         import fcntl
 
@@ -270,7 +270,7 @@ def _claim(folder: Path, held: ExitStack) -> None:
             except BlockingIOError:
                 if patience is not None:
                     time.sleep(patience)
-        raise InputError(f"{AT_WORK} in {folder}: wait for it, or choose another --out")
+        raise InputError(f"{AT_WORK} in {folder}: wait for it, or choose another {option}")
 
 
 _claims: set[int] = set()

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,11 @@ def test_saving_a_model_again_keeps_its_page_unless_it_is_another(place: Place) 
     after = contents(Path("model2"))
     assert after.keys() == before.keys()
     assert {name for name in after if after[name] != before[name]} == {"model.json"}
+    found = learner.model.discovery
+    assert found is not None
+    learner._model = replace(learner.model, discovery=replace(found, images=found.images + 1))
+    learner.save("model2")
+    assert "report.html" not in contents(Path("model2")), "its page is of another discovery"
     learner.discover("unsorted", 2, only_new=True)
     learner.save("model2")
     assert contents(Path("model2")).keys() == {"model.json", "weights.safetensors", "prototypes.safetensors"}

@@ -90,52 +90,79 @@ def test_resume_goes_on_and_takes_what_has_come_since(place: Place) -> None:
     assert files("made") == expected()
     shutil.copy("checked/0/0.png", "unsorted/one more.png")
     mine.write_bytes(b"changed by its owner")
+    elsewhere = next(path for path in Path("made").rglob("*.png") if path != mine)
+    shutil.move(elsewhere, "moved by its owner.png")
     whole = expected()
-    place.well(*SORT, "--resume")
+    assert place.well(*SORT, "--resume").out.splitlines()[0] == "made: 1 image copied, 16 more were sorted before"
     after = files("made")
-    own = str(mine.relative_to("made"))
-    assert after.pop(own) == b"changed by its owner"
-    assert after.pop(own.replace(".png", "-2.png")) == whole.pop(own)
-    assert after == whole
-    assert (
-        place.well(*SORT, "--resume").out.splitlines()[0] == f"made: 0 images copied, {len(whole) + 1} more were there"
-    )
-    place.refused(*SORT, "--resume", "--threshold", "0.25", words=("made", "other --threshold", "--into"))
-    place.well("name", "model2", "new-1=rose")
-    place.refused(*SORT, "--resume", words=("made", "other classes", "--into"))
+    assert after.pop(str(mine.relative_to("made"))) == b"changed by its owner"
+    assert after == {path: whole[path] for path in whole if Path("made", path) not in (mine, elsewhere)}
+    place.well("reject", "model2", "new-1")
+    place.well(*SORT, "--resume", "--threshold", "1")
+    assert len(files("made")) == len(after) + 1, "what was sorted stays"
+    Path("unsorted/one more.png").write_bytes(Path("checked/1/0.png").read_bytes() + b"another")
+    assert "made: 1 image copied, " in place.well(*SORT, "--resume").out
 
 
-def test_another_folder_is_added_by_a_later_model_too(place: Place) -> None:
+def test_a_growing_folder_of_a_later_model_and_another_path(place: Place) -> None:
     place.well(*SORT)
-    first = expected()
-    shutil.move("unsorted", "january")
-    Path("unsorted").mkdir()
-    shutil.copy("january/3-0.png", "unsorted/other.png")
-    shutil.copy("checked/0/0.png", "unsorted/3-0.png")  # another image, of a name that is there
+    first = files("made")
     place.well("name", "model2", "new-1=rose")
-    shutil.move("unsorted", "february")
-    february = ("sort", "model2", "february", "--into", "made")
-    place.refused(*february, words=("made", "--resume adds to it"))
-    added = json.loads(place.well(*february, "--resume", "--json").out)
-    assert (added["images"], added["added"]) == (2, 2)
+    place.well("discover", "model2", "unsorted", "--novel", "2", "--only-new", "--out", "model3", "--epochs", "1")
+    Path("link").symlink_to("unsorted")
+    later = ("sort", "model3", "link", "--into", "made")
+    place.refused(*later, words=("made", "--resume adds to it"))
+    assert place.well(*later, "--resume").out.splitlines()[0] == "made: 0 images copied, 16 more were sorted before"
+    assert files("made") == first
+    Path("february").mkdir()
+    shutil.copy("unsorted/3-0.png", "february/other.png")
+    shutil.copy("checked/0/0.png", "february/3-0.png")  # another image, of a name that is there
+    added = place.well("sort", "model3", "february", "--into", "made", "--resume", "--threshold", "0", "--json")
+    assert [json.loads(added.out)[key] for key in ("images", "added")] == [2, 2]
     after = files("made")
     assert {path: after[path] for path in first} == first, "nothing is overwritten"
     more = [after[path] for path in after.keys() - first.keys()]
     assert sorted(more) == sorted(path.read_bytes() for path in Path("february").iterdir())
-    assert place.well(*february, "--resume").out.splitlines()[0] == "made: 0 images copied, 2 more were there"
-    place.refused("sort", "model2", "february", "--into", "made", "--link", "--resume", words=("made", "other --link"))
 
 
-def test_what_an_earlier_version_sorted_is_gone_on_with(place: Place) -> None:
+def test_classes_that_nobody_named_are_not_mixed_with_others_of_that_name(place: Place) -> None:
+    place.well(*SORT, "--threshold", "0")
+    before = files("made")
+    place.well("discover", "model", "unsorted", "--novel", "3", "--only-new", "--out", "model3", "--epochs", "1")
+    other = ("sort", "model3", "unsorted", "--into", "made", "--resume")
+    place.refused(*other, words=("made", "another class that was called 'new-1'", "names"))
+    assert files("made") == before
+    place.well("name", "model3", "new-1=a", "new-2=b", "new-3=c")
+    place.well(*other)
+    place.well("name", "model2", "new-2=a")
+    said = place.well(*SORT, "--resume").out
+    assert "what was sorted as new-2 stays in new-2: it is a now" in said
+
+
+def test_folders_that_classes_have_stay_theirs(place: Place) -> None:
+    place.well("name", "model2", "new-1=a:b", "new-2=a/b")
+    made = json.loads(place.well(*SORT, "--json").out)["sorted"]
+    assert (made["a:b"]["folder"], made["a/b"]["folder"]) == ("a_b", "a_b-2")
+    place.well("reject", "model2", "a:b")
+    assert json.loads(place.well(*SORT, "--resume", "--json").out)["sorted"]["a/b"]["folder"] == "a_b-2"
+
+
+@pytest.mark.parametrize("content", ["none", "{}", '{"format": 1, "folders": [], "unnamed": {}}'])
+def test_a_note_that_is_damaged(place: Place, content: str) -> None:
     place.well(*SORT)
-    note = Path("made/.sorted/config.json")
-    content = json.loads(note.read_text())
-    (task,) = content.pop("tasks")
-    note.write_text(json.dumps(content | task))
-    place.refused(*SORT, "--resume", "--threshold", "0.25", words=("made", "other --threshold"))
-    assert "0 images copied" in place.well(*SORT, "--resume").out
-    note.write_text(json.dumps(content | {"tasks": "none"}))
-    place.refused(*SORT, "--resume", words=(str(note), "damaged"))
+    Path("made/.sorted/config.json").write_text(content)
+    place.refused(*SORT, "--resume", words=("made",))
+    assert len(files("made")) == 16
+
+
+def test_a_list_of_sorted_images_that_is_damaged(place: Place) -> None:
+    place.well(*SORT)
+    before, record = files("made"), Path("made/.sorted/images.jsonl")
+    lines = record.read_text().split()
+    record.write_text("\n".join([*lines[:5], "[1]", "no line", lines[5][:9]]))
+    assert "made: 0 images copied, 16 more" in place.well(*SORT, "--resume").out
+    assert files("made") == before
+    assert len(record.read_text().splitlines()) > 16
 
 
 NAMES = [
@@ -184,7 +211,7 @@ REFUSED: list[tuple[Words, Words]] = [
     ((*SORT[:4], "unsorted"), ("unsorted", "are to be sorted", "--into")),
     ((*SORT[:4], ""), ("--into",)),
     (("sort", "model2", "nowhere", "--into", "made"), ("nowhere", "no folder")),
-    (("sort", "model2", "unsorted/3-0.png", "--into", "made"), ("unsorted/3-0.png", "no folder")),
+    (("sort", "model2", "unsorted/3-0.png", "--into", "made"), ("unsorted/3-0.png", "not a folder")),
     (("sort", "nowhere", "unsorted", "--into", "made"), ("nowhere",)),
 ]
 

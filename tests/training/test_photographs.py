@@ -499,6 +499,7 @@ class TestOnce:
         monkeypatch.setattr(features, "PART", 3)
         monkeypatch.setitem(inference.PIXELS_AT_ONCE, "cpu", 1)
         folder, forward = tmp_path / "model.features", EfficientNet.forward
+        (blocked := tmp_path / "read-only.features").write_text("no folder can be made here")
 
         def found(*, ended_after: int | None = None) -> tuple[np.ndarray[Any, Any], list[str]]:
             seen.clear()
@@ -510,7 +511,7 @@ class TestOnce:
 
             monkeypatch.setattr(EfficientNet, "forward", ended)
             learner = Learner.load(tmp_path / "model", device="cpu")
-            learner.keep_features(folder)
+            learner.keep_features(blocked, folder)
             with pytest.warns(UserWarning, match=r"class-2/1\.jpg.*class-3/6\.jpg") as told:
                 images = learner.prepare(new)
             assert {warning.filename for warning in told} == {__file__}, "the caller's, and none of this package"

@@ -150,7 +150,5 @@ def summary_of(model: Model, groups: Sequence[Group], *, mixed: bool) -> tuple[d
             f"old or new: some {100 * error:.0f} % of the sure images may be wrong, as in tries that hid known classes"
         )
     if mixed and not names and found.known:
-        lines.append(
-            "a new class of a few images may be overlooked: the page shows the least sure images of each class"
-        )
+        lines.append("a new class of a few images may be overlooked: the page shows the least sure images")
     return content, "\n".join(lines)

@@ -78,6 +78,7 @@ def main(args: argparse.Namespace) -> int:
     from hoarfrost.paper.estimate import Estimate
     from hoarfrost.paper.plan import last_line, log_of
     from hoarfrost.paper.tables import FORMER_NAMES
+    from hoarfrost.store import check_folder
 
     args.tables = list(dict.fromkeys(FORMER_NAMES.get(name, name) for name in args.tables))
     asked = [_asked(name, args) for name in args.tables]
@@ -88,8 +89,7 @@ def main(args: argparse.Namespace) -> int:
     missing = [run for run in plan if run.metrics(folder) is None]
     if args.dry_run:
         return _list(args, plan, estimate)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is no folder: choose another --out")
+    check_folder(folder)
     for dataset in dict.fromkeys(dataset for part in asked for dataset in part.datasets):
         _read(dataset, args)  # refused before the first run does
     failed: list[Planned] = []

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,18 +15,20 @@ from hoarfrost.errors import InputError
 from hoarfrost.printing import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
+
+    from hoarfrost.models.model import Model
 
 SUMMARY = "put the images of a folder into a folder for each class"
 DESCRIPTION = (
     "Copy every image below DIR into a folder of --into that is named like its class, and those that MODEL is not sure "
     "of into its folder unsure. DIR stays as it is; nothing is ever overwritten. --resume adds to what was sorted "
-    "before, month after month."
+    "before, month after month: images that were sorted there once are left where they are now."
 )
 EXAMPLE = "example: hoarfrost sort model2 photos/today --into photos/sorted"
 
-NOTE = ".sorted"
-"""a hidden folder that tells what was sorted by; readers of images do not look into it"""
+NOTE, IMAGES = ".sorted", "images.jsonl"
+"""a hidden folder that says what was sorted, and its file with the images; readers of images do not look into it"""
 
 LONGEST = 100
 """bytes of a folder's name; file systems take 255"""
@@ -46,56 +51,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_reading(parser)
     options.add_running(parser, resume=False)
     parser.add_argument(
-        "--resume", action="store_true", help="add to what --into holds: images that have come since, or another DIR's"
+        "--resume", action="store_true", help="add to what --into holds: images that were not sorted there yet"
     )
 
 
 def main(args: argparse.Namespace) -> int:
-    """Predicts, and copies what is not there yet."""
+    """Predicts, and copies what was not sorted there yet."""
     import os
     from collections import Counter
 
     from hoarfrost import store
     from hoarfrost.cli.follow import Following
     from hoarfrost.training.learner import Learner
-    from hoarfrost.training.work import digest
 
     images, into = Path(args.images), args.into
     _check(images, into)
     learner = Learner.load(args.model, args.device)
     learner.keep_features(options.features_of(args.model), add=False)
-    task = {
-        "weights": digest(Path(args.model) / "weights.safetensors"),
-        "classes": list(learner.class_names),
-        "images": str(images.absolute()),
-        "--threshold": args.threshold,
-        "--link": args.link,
-    }
-    _begin(into, task, resume=args.resume, make=False)  # refused before the work is done
+    SortedFolder.of(into, resume=args.resume).with_classes_of(learner.model)  # refused before the work is done
     with Following() as progress:
         learner.follow(progress)
         found = learner.predictions(images, threshold=args.threshold, keep=options.keeping(args))
     assert found.paths is not None
+    target = SortedFolder.of(into, resume=args.resume).with_classes_of(learner.model)
     ids = [-1, *learner.model.classes.present]
-    folders = dict(zip(ids, folder_names([UNSURE, *(learner.class_names[k] for k in ids[1:])]), strict=True))
+    folders = {k: target.folders[learner.class_names[k]] if k >= 0 else UNSURE for k in ids}
     put = 0
     if learner.runtime.processes.is_first:
-        with store.at_work(into / NOTE, lambda: _begin(into, task, resume=args.resume, make=True)):
+        with store.at_work(into / NOTE, target.write, option="--into"), target.record.open("a") as record:
+            whole, there = images.resolve(), target.images()
             for path, class_id in zip(found.paths, found.ids.tolist(), strict=True):
-                put += _put(Path(path), into / folders[class_id] / os.path.relpath(path, images), link=args.link)
+                inside = os.path.relpath(path, images)
+                image = _identity(whole / inside)
+                if image not in there:
+                    put += _put(Path(path), into / folders[class_id] / inside, link=args.link)
+                    record.write(f"\n{json.dumps(image)}")
     counts = Counter(found.ids.tolist())
     told = [*ids[1:], *([-1] if counts[-1] else [])]
     # A labelled class may be called as images of no class are: then it has the name of its folder.
     called = {k: UNSURE if k < 0 else learner.class_names[k] for k in told}
     named = {folders[k] if k >= 0 and name == UNSURE else name: (folders[k], counts[k]) for k, name in called.items()}
-    there = "" if put == len(found) else f", {len(found) - put} more were there"
-    images_put = f"{put} image{'' if put == 1 else 's'} {'linked' if args.link else 'copied'}"
-    lines = [f"{printable(str(into))}: {images_put}{there}"]
+    rest = "" if put == len(found) else f", {len(found) - put} more were sorted before"
+    lines = [
+        f"{printable(str(into))}: {put} image{'' if put == 1 else 's'} {'linked' if args.link else 'copied'}{rest}",
+    ]
     for name, (folder, count) in named.items():
         if not count:
             continue
         other = "" if folder == name else f"  in the folder {folder}"
         lines.append(f"  {printable(name)}  {count} image{'' if count == 1 else 's'}{other}")
+    for before, now in target.renamed.items():
+        place = printable(target.folders[before])
+        lines.append(f"what was sorted as {printable(before)} stays in {place}: it is {printable(now)} now")
     summary = {
         "into": str(into),
         "images": len(found),
@@ -105,8 +112,99 @@ def main(args: argparse.Namespace) -> int:
     return options.answer(args, summary, "\n".join(lines))
 
 
-def folder_names(names: Sequence[str]) -> list[str]:
-    """Names of folders for classes of any name, each another one, on any file system.
+Image = tuple[str, int, int]
+"""path, size in bytes, and time of the last change: an image with another one of these is another image"""
+
+
+@dataclass(frozen=True)
+class SortedFolder:
+    """What a folder of sorted images says of the classes in it."""
+
+    into: Path
+    folders: Mapping[str, str] = field(default_factory=dict)
+    """the folder of each class, by the name of the class"""
+    unnamed: Mapping[str, str] = field(default_factory=dict)
+    """of discovered classes that nobody had named, what tells them from others that are called the same"""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """what such classes are called by the model now"""
+
+    @classmethod
+    def of(cls, into: Path, *, resume: bool) -> SortedFolder:
+        """Of a place; refuses whatever else is there."""
+        from hoarfrost import store
+
+        note = into / NOTE / "config.json"
+        if not note.is_file():
+            if into.exists() and store.strangers(into, {NOTE}):
+                raise InputError(f"{into} already holds something else: choose another --into")
+            return cls(into)
+        if not resume:
+            raise InputError(f"{into} holds sorted images already: --resume adds to it, or choose another --into")
+        content = store.read_json(note, "folder of sorted images")
+        store.check_format(content, into)
+        parts: list[dict[str, str]] = []
+        for part in (content.get("folders"), content.get("unnamed")):
+            if not isinstance(part, dict) or not all(isinstance(value, str) for value in part.values()):
+                raise store.damaged(note, "it does not say which classes have which folders")
+            parts.append(part)
+        return cls(into, *parts)
+
+    def with_classes_of(self, model: Model) -> SortedFolder:
+        """With folders for the classes of a model. Refuses one whose unnamed classes are others than those here."""
+        import hashlib
+
+        table = model.classes
+        found = [k for k in table.present if table.rows[k].step]
+        means = model.statistics.mean.cpu()
+        digests = {model.class_names[k]: hashlib.sha256(means[k].numpy().tobytes()).hexdigest()[:16] for k in found}
+        unnamed = {table.own_names[k] for k in found if table.own_names[k] == table.rows[k].name}
+        for name in sorted(unnamed & self.unnamed.keys()):
+            if digests[name] != self.unnamed[name]:
+                advice = "give the classes of MODEL names, or choose another --into"
+                raise InputError(f"{self.into} holds images of another class that was called '{name}': {advice}")
+        names = [model.class_names[k] for k in table.present]
+        own = [name for name in dict.fromkeys(names) if name not in self.folders]
+        made = folder_names([UNSURE, *own], taken=self.folders.values())[1:]
+        now = {digest: name for name, digest in digests.items()}
+        return SortedFolder(
+            self.into,
+            {**self.folders, **dict(zip(own, made, strict=True))},
+            {**self.unnamed, **{name: digests[name] for name in unnamed}},
+            {old: now[digest] for old, digest in self.unnamed.items() if now.get(digest, old) != old},
+        )
+
+    def write(self) -> bool:
+        """Keeps that; True, since it is written now."""
+        from hoarfrost import store
+
+        place = self.into / NOTE
+        place.mkdir(parents=True, exist_ok=True)
+        content = {"kind": "sort", "folders": dict(self.folders), "unnamed": dict(self.unnamed)}
+        store.write_json(place / "config.json", {"format": store.FORMAT, **content})
+        return True
+
+    @property
+    def record(self) -> Path:
+        """The file with the images that were sorted, a line each."""
+        return self.into / NOTE / IMAGES
+
+    def images(self) -> set[Image]:
+        """Those that were sorted; a line that was cut short is passed over, and its image sorted again."""
+        there = set[Image]()
+        for line in self.record.read_text(errors="replace").splitlines():
+            with suppress(ValueError, TypeError):
+                path, size, time = json.loads(line)
+                there.add((path, size, time))
+        return there
+
+
+def _identity(path: Path) -> Image:
+    status = path.stat()
+    return str(path), status.st_size, status.st_mtime_ns
+
+
+def folder_names(names: Sequence[str], taken: Collection[str] = ()) -> list[str]:
+    """Names of folders for classes of any name, each another one and none that is taken, on any file system.
 
     >>> folder_names(["unsure", "Rose", "rose", "../a/b", "", "unsure", ".hidden", "con "])
     ['unsure', 'Rose', 'rose-2', '_a_b', '_', 'unsure-2', 'hidden', 'con']
@@ -116,15 +214,15 @@ def folder_names(names: Sequence[str]) -> list[str]:
 
     from hoarfrost.printing import STEERING
 
-    made, taken = [], set[str]()
+    made, keys = list[str](), {unicodedata.normalize("NFKC", folder).casefold() for folder in taken}
     for name in names:
         plain = STEERING.sub("_", re.sub(r'[/\\:*?"<>|]', "_", name)).strip(" .")
         plain = plain.encode()[:LONGEST].decode(errors="ignore").strip(" .") or "_"
         folder, number = plain, 1
-        while (key := unicodedata.normalize("NFKC", folder).casefold()) in taken:
+        while (key := unicodedata.normalize("NFKC", folder).casefold()) in keys:
             number += 1
             folder = f"{plain}-{number}"
-        taken.add(key)
+        keys.add(key)
         made.append(folder)
     return made
 
@@ -132,42 +230,14 @@ def folder_names(names: Sequence[str]) -> list[str]:
 def _check(images: Path, into: Path) -> None:
     """Refuses places that images cannot be sorted from or into."""
     from hoarfrost import store
+    from hoarfrost.data.folder import check_folder_of_images
 
-    if not images.exists():
-        raise InputError(f"there is no folder {images}: check the path")
-    if not images.is_dir():
-        raise InputError(f"{images} is no folder: give a folder of image files")
+    check_folder_of_images(images)
     store.check_folder(into, "--into")
     if images.resolve() == into.resolve():
         raise InputError(f"{into} holds the images that are to be sorted: choose another --into")
     if images.resolve() in into.resolve().parents:
         raise InputError(f"{into} is inside of {images}, whose images are sorted: choose another --into")
-
-
-def _begin(into: Path, task: dict[str, object], *, resume: bool, make: bool) -> bool:
-    """Whether the note was written now: it has a task for each folder of images. Refuses whatever else is there."""
-    from hoarfrost import store
-
-    note, tasks = into / NOTE / "config.json", list[dict[str, object]]()
-    if note.is_file():
-        if not resume:
-            raise InputError(f"{into} holds sorted images already: --resume adds to it, or choose another --into")
-        before = store.read_json(note, "folder of sorted images")
-        store.check_format(before, into)
-        tasks = before.get("tasks", [before])  # earlier versions kept one alone
-        if not isinstance(tasks, list) or not all(isinstance(own, dict) for own in tasks):
-            raise store.damaged(note, "its tasks are none")
-        for same in (own for own in tasks if own.get("images") == task["images"]):
-            if changed := [key for key, value in task.items() if same.get(key) != value]:
-                said = f"these images were sorted into {into} with other {' and '.join(changed)}"
-                raise InputError(f"{said}: choose another --into")
-            return False
-    elif into.exists() and store.strangers(into, {NOTE}):
-        raise InputError(f"{into} already holds something else: choose another --into")
-    if make:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        store.write_json(note, {"format": store.FORMAT, "kind": "sort", "tasks": [*tasks, task]})
-    return make
 
 
 def _put(image: Path, target: Path, *, link: bool) -> bool:

@@ -152,7 +152,7 @@ def read_folder(
     """
     given = None if isinstance(folder, str | Path) else folder
     root = Path(folder) if isinstance(folder, str | Path) else Path()
-    _check_folder(root)
+    check_folder_of_images(root)
     loose: list[str] = []
     classes: list[str] = []
     unsure: list[str] = []
@@ -214,7 +214,8 @@ def _class_of(path: str) -> str:
     return path.partition("/")[0]
 
 
-def _check_folder(root: Path) -> None:
+def check_folder_of_images(root: Path) -> None:
+    """Refuses what is no folder."""
     with looking_into(root):
         exists, is_folder = root.exists(), root.is_dir()
     if not exists:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from filecmp import cmp
 from functools import cached_property
@@ -144,7 +145,7 @@ class Model:
             raise InputError(f"{folder} holds something that is not a model: choose another place")
         with store.replaced_folder(folder) as new:
             self.write_into(new)
-            if all((folder / name).is_file() and cmp(folder / name, new / name, shallow=False) for name in TENSORS):
+            if _are_one(folder, new):
                 for path in (folder / name for name in BESIDE):
                     if path.is_file():
                         shutil.copy2(path, new / path.name)
@@ -233,6 +234,17 @@ class Model:
                 bool((tensor < 0).any()) for tensor in (statistics.count, *spread)
             ),
         }
+
+
+def _are_one(folder: Path, other: Path) -> bool:
+    """Whether two folders hold the same model, but for what people have decided of its classes."""
+    if not all((folder / name).is_file() and cmp(folder / name, other / name, shallow=False) for name in TENSORS):
+        return False
+    decisions = dict.fromkeys(("hoarfrost", "class_names", "classes"))
+    with suppress(InputError):  # of one that is damaged
+        before, after = (store.read_json(place / "model.json", "model folder") | decisions for place in (folder, other))
+        return before == after
+    return False
 
 
 def _alike(expected: Tensor, given: Tensor) -> bool:

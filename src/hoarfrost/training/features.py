@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -66,12 +68,14 @@ class FeatureCache:
         paths = [folder / f"{key}.npy" for folder in self.folders]
         for path in paths:
             if (found := _read(path, shape)) is not None:
+                self._remove_parts(key)
                 self._write([other for other in paths if not other.exists()], *found)
                 return found
         broken: list[int] = []
         computed = _in_a_file(self._in_parts(images, shape, compute, key, broken), shape)
         self._write(paths, computed, broken)
-        self._remove_parts(key)
+        if any(path.exists() for path in paths):
+            self._remove_parts(key)
         return computed, broken
 
     def _in_parts(
@@ -98,17 +102,23 @@ class FeatureCache:
             stop += len(rows)
             if stop - first >= PART and stop < count:
                 own = [start + position - first for position in found if first <= start + position < stop]
-                self._write([self.folders[0] / f"{key}.{first}.{stop - first}.part.npy"], np.concatenate(held), own)
+                self._write_part(f"{key}.{first}.{stop - first}.part.npy", np.concatenate(held), own)
                 first, held = stop, []
         broken += [start + position for position in found]
+
+    def _write_part(self, name: str, features: Features, broken: list[int]) -> None:
+        """Into the first folder that takes it."""
+        for folder in self.folders:
+            self._write([folder / name], features, broken)
+            if (folder / name).exists():
+                return
 
     def _parts(self, key: str) -> list[tuple[Path, int, int]]:
         """Files with parts, the position of the first image in each, and how many there are."""
         parts = []
-        with suppress(OSError):
-            for path in self.folders[0].iterdir():
-                if named := re.fullmatch(rf"{key}\.(\d{{1,12}})\.([1-9]\d{{0,11}})\.part\.npy", path.name):
-                    parts.append((path, int(named[1]), int(named[2])))
+        for path in chain.from_iterable(map(_files_in, self.folders)):
+            if named := re.fullmatch(rf"{key}\.(\d{{1,12}})\.([1-9]\d{{0,11}})\.part\.npy", path.name):
+                parts.append((path, int(named[1]), int(named[2])))
         return parts
 
     def _remove_parts(self, key: str) -> None:
@@ -123,11 +133,17 @@ class FeatureCache:
         for path in () if self.read_only else paths:
             with suppress(OSError):
                 path.parent.mkdir(exist_ok=True)
-                with store.replaced_file(path) as part, part.open("wb") as file:
+                with store.replaced_file(path, mark=f".{os.getpid()}") as part, part.open("wb") as file:
                     np.lib.format.write_array_header_1_0(file, described)
                     for rows in chunks(features):
                         file.write(rows.astype("<f4", copy=False).data)
                     file.write(is_broken.data)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    with suppress(OSError):
+        return list(folder.iterdir())
+    return []
 
 
 def _in_a_file(batches: Iterator[NDArray[np.float32]], shape: tuple[int, int]) -> Features:
