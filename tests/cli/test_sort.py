@@ -147,7 +147,16 @@ def test_folders_that_classes_have_stay_theirs(place: Place) -> None:
     assert json.loads(place.well(*SORT, "--resume", "--json").out)["sorted"]["a/b"]["folder"] == "a_b-2"
 
 
-@pytest.mark.parametrize("content", ["none", "{}", '{"format": 1, "folders": [], "unnamed": {}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "none",
+        "{}",
+        '{"format": 1, "folders": [], "unnamed": {}}',
+        '{"format": 1, "folders": {"0": "../out"}, "unnamed": {}}',
+        '{"format": 1, "folders": {"0": ".."}, "unnamed": {}}',
+    ],
+)
 def test_a_note_that_is_damaged(place: Place, content: str) -> None:
     place.well(*SORT)
     Path("made/.sorted/config.json").write_text(content)

@@ -68,29 +68,38 @@ def main(args: argparse.Namespace) -> int:
     _check(images, into)
     learner = Learner.load(args.model, args.device)
     learner.keep_features(options.features_of(args.model), add=False)
-    SortedFolder.of(into, resume=args.resume).with_classes_of(learner.model)  # refused before the work is done
+    target = SortedFolder.of(into, resume=args.resume).with_classes_of(learner.model)  # refused before the work is done
     with Following() as progress:
         learner.follow(progress)
         found = learner.predictions(images, threshold=args.threshold, keep=options.keeping(args))
     assert found.paths is not None
-    target = SortedFolder.of(into, resume=args.resume).with_classes_of(learner.model)
-    ids = [-1, *learner.model.classes.present]
-    folders = {k: target.folders[learner.class_names[k]] if k >= 0 else UNSURE for k in ids}
-    put = 0
+    ids, put = [-1, *learner.model.classes.present], 0
+
+    def folder_of(class_id: int) -> str:
+        return UNSURE if class_id < 0 else target.folders[learner.class_names[class_id]]
+
+    def begin() -> bool:
+        """Once more, now that nobody else is at work there."""
+        nonlocal target
+        target = SortedFolder.of(into, resume=args.resume).with_classes_of(learner.model)
+        return target.write()
+
     if learner.runtime.processes.is_first:
-        with store.at_work(into / NOTE, target.write, option="--into"), target.record.open("a") as record:
+        with store.at_work(into / NOTE, begin, option="--into"), target.record.open("a") as record:
             whole, there = images.resolve(), target.images()
             for path, class_id in zip(found.paths, found.ids.tolist(), strict=True):
                 inside = os.path.relpath(path, images)
                 image = _identity(whole / inside)
                 if image not in there:
-                    put += _put(Path(path), into / folders[class_id] / inside, link=args.link)
+                    put += _put(Path(path), into / folder_of(class_id) / inside, link=args.link)
                     record.write(f"\n{json.dumps(image)}")
     counts = Counter(found.ids.tolist())
     told = [*ids[1:], *([-1] if counts[-1] else [])]
     # A labelled class may be called as images of no class are: then it has the name of its folder.
     called = {k: UNSURE if k < 0 else learner.class_names[k] for k in told}
-    named = {folders[k] if k >= 0 and name == UNSURE else name: (folders[k], counts[k]) for k, name in called.items()}
+    named = {
+        folder_of(k) if k >= 0 and name == UNSURE else name: (folder_of(k), counts[k]) for k, name in called.items()
+    }
     rest = "" if put == len(found) else f", {len(found) - put} more were sorted before"
     lines = [
         f"{printable(str(into))}: {put} image{'' if put == 1 else 's'} {'linked' if args.link else 'copied'}{rest}",
@@ -147,6 +156,8 @@ class SortedFolder:
             if not isinstance(part, dict) or not all(isinstance(value, str) for value in part.values()):
                 raise store.damaged(note, "it does not say which classes have which folders")
             parts.append(part)
+        if not all(folder not in ("", "..") and Path(folder).name == folder for folder in parts[0].values()):
+            raise store.damaged(note, "the folder of a class is none")
         return cls(into, *parts)
 
     def with_classes_of(self, model: Model) -> SortedFolder:
