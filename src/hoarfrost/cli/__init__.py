@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     resumable = "resume" in parsed
-    onward = "; --resume goes on" + (" from the last finished epoch" if "seed" in parsed else "") if resumable else ""
+    onward = "; --resume goes on from what was finished" if resumable else ""
     warnings.showwarning = lambda message, *_, **__: _warn(str(message))
 
     def end(number: int) -> None:

@@ -25,7 +25,7 @@ from hoarfrost.errors import InputError
 from hoarfrost.models.network import Network
 from hoarfrost.reading import open_regular
 
-PART = 512
+PART = 256
 """images at least whose features are kept together, until those of all images are"""
 
 Compute = Callable[[OnDisk], Iterator[NDArray[np.float32]]]
