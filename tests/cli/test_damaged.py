@@ -65,7 +65,7 @@ def test_a_pipe_is_not_waited_for(place: Place, file: str, arguments: Words) -> 
     os.mkfifo(file)
     with in_time():
         code, _, err = place.call(*arguments)
-    assert (code, err) == (2, f"hoarfrost: Not a regular file for {file}: check the path\n")
+    assert (code, err) == (2, f"hoarfrost: {file}: Not a regular file; check the path\n")
 
 
 def without(content: Any, *path: str | int) -> Any:
