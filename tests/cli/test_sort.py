@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hoarfrost import Learner
-from hoarfrost.cli.sort import folder_names
+from hoarfrost.sorted_folder import folder_names
 
 from .. import forked
 from .place import Place, Words, contents, cut, named
@@ -155,6 +155,7 @@ def test_folders_that_classes_have_stay_theirs(place: Place) -> None:
         '{"format": 1, "folders": [], "unnamed": {}}',
         '{"format": 1, "folders": {"0": "../out"}, "unnamed": {}}',
         '{"format": 1, "folders": {"0": ".."}, "unnamed": {}}',
+        '{"format": 1, "folders": {}, "unnamed": {"new-1": "0"}}',
     ],
 )
 def test_a_note_that_is_damaged(place: Place, content: str) -> None:

@@ -1,0 +1,170 @@
+"""A folder of sorted images: a folder for each class, and a note of what was sorted, so that it can grow."""
+
+from __future__ import annotations
+
+import filecmp
+import hashlib
+import json
+import os
+import re
+import shutil
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hoarfrost import store
+from hoarfrost.data.unsure import UNSURE
+from hoarfrost.errors import InputError
+from hoarfrost.models.model import Model
+from hoarfrost.printing import STEERING
+
+NOTE, IMAGES = ".sorted", "images.jsonl"
+"""a hidden folder that says what was sorted, and its file with the images; readers of images do not look into it"""
+
+LONGEST = 100
+"""bytes of a folder's name; file systems take 255"""
+
+Image = tuple[str, int, int]
+"""path, size in bytes, and time of the last change: an image with another one of these is another image"""
+
+
+@dataclass(frozen=True)
+class SortedFolder:
+    """What a folder of sorted images says of the classes in it."""
+
+    into: Path
+    folders: Mapping[str, str] = field(default_factory=dict)
+    """the folder of each class, by the name of the class"""
+    unnamed: Mapping[str, str] = field(default_factory=dict)
+    """of discovered classes that nobody had named, what tells them from others that are called the same"""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """what such classes are called by the model now"""
+
+    @property
+    def note(self) -> Path:
+        """The file that says this."""
+        return self.into / NOTE / "config.json"
+
+    @classmethod
+    def of(cls, into: Path, *, resume: bool) -> SortedFolder:
+        """Of a place; refuses whatever else is there."""
+        note = cls(into).note
+        if not note.is_file():
+            if into.exists() and store.strangers(into, {NOTE}):
+                raise InputError(f"{into} already holds something else: choose another --into")
+            return cls(into)
+        if not resume:
+            raise InputError(f"{into} holds sorted images already: --resume adds to it, or choose another --into")
+        content = store.read_json(note, "folder of sorted images")
+        store.check_format(content, into)
+        parts: list[dict[str, str]] = []
+        for part in (content.get("folders"), content.get("unnamed")):
+            if not isinstance(part, dict) or not all(isinstance(value, str) for value in part.values()):
+                raise store.damaged(note, "it does not say which classes have which folders")
+            parts.append(part)
+        if not all(folder not in ("", "..") and Path(folder).name == folder for folder in parts[0].values()):
+            raise store.damaged(note, "the folder of a class is none")
+        if parts[1].keys() - parts[0].keys():
+            raise store.damaged(note, "a class has no folder")
+        return cls(into, *parts)
+
+    def with_classes_of(self, model: Model) -> SortedFolder:
+        """With folders for the classes of a model. Refuses one whose unnamed classes are others than those here.
+
+        A discovered class is known again by the mean of its features, whatever it is called.
+        """
+        table = model.classes
+        found = [k for k in table.present if table.rows[k].step]
+        means = model.statistics.mean.cpu()
+        digests = {model.class_names[k]: hashlib.sha256(means[k].numpy().tobytes()).hexdigest()[:16] for k in found}
+        unnamed = {table.own_names[k] for k in found if table.own_names[k] == table.rows[k].name}
+        for name in sorted(unnamed & self.unnamed.keys()):
+            if digests[name] != self.unnamed[name]:
+                advice = "give the classes of MODEL names, or choose another --into"
+                raise InputError(f"{self.into} holds images of another class that was called '{name}': {advice}")
+        names = [model.class_names[k] for k in table.present]
+        own = [name for name in dict.fromkeys(names) if name not in self.folders]
+        made = folder_names([UNSURE, *own], taken=self.folders.values())[1:]
+        now = {digest: name for name, digest in digests.items()}
+        return SortedFolder(
+            self.into,
+            {**self.folders, **dict(zip(own, made, strict=True))},
+            {**self.unnamed, **{name: digests[name] for name in unnamed}},
+            {old: now[digest] for old, digest in self.unnamed.items() if now.get(digest, old) != old},
+        )
+
+    def write(self) -> bool:
+        """Writes the note; True, for `store.at_work`, which asks whether it was written now."""
+        self.note.parent.mkdir(parents=True, exist_ok=True)
+        content = {"kind": "sort", "folders": dict(self.folders), "unnamed": dict(self.unnamed)}
+        store.write_json(self.note, {"format": store.FORMAT, **content})
+        return True
+
+    def add(self, images: Path, paths: Iterable[str], folders: Iterable[str], *, link: bool) -> int:
+        """Copies images of a folder, or links to them, into folders of classes; gives how many.
+
+        Those that were sorted before are left out, wherever they are now.
+        """
+        put, whole, record = 0, images.resolve(), self.into / NOTE / IMAGES
+        with record.open("a") as file:
+            there = _images_in(record)
+            for path, folder in zip(paths, folders, strict=True):
+                inside = os.path.relpath(path, images)
+                image = _identity(whole / inside)
+                if image not in there:
+                    put += _put(Path(path), self.into / folder / inside, link=link)
+                    file.write(f"\n{json.dumps(image)}")
+        return put
+
+
+def _images_in(record: Path) -> set[Image]:
+    """Those that were sorted; a line that was cut short is passed over, and its image sorted again."""
+    there = set[Image]()
+    for line in record.read_text(errors="replace").splitlines():
+        with suppress(ValueError, TypeError):
+            path, size, time = json.loads(line)
+            there.add((path, size, time))
+    return there
+
+
+def _identity(path: Path) -> Image:
+    status = path.stat()
+    return str(path), status.st_size, status.st_mtime_ns
+
+
+def folder_names(names: Sequence[str], taken: Collection[str] = ()) -> list[str]:
+    """Names of folders for classes of any name, each another one and none that is taken, on any file system.
+
+    >>> folder_names(["unsure", "Rose", "rose", "../a/b", "", "unsure", ".hidden", "con "])
+    ['unsure', 'Rose', 'rose-2', '_a_b', '_', 'unsure-2', 'hidden', 'con']
+    """
+    made, keys = list[str](), {unicodedata.normalize("NFKC", folder).casefold() for folder in taken}
+    for name in names:
+        plain = STEERING.sub("_", re.sub(r'[/\\:*?"<>|]', "_", name)).strip(" .")
+        plain = plain.encode()[:LONGEST].decode(errors="ignore").strip(" .") or "_"
+        folder, number = plain, 1
+        while (key := unicodedata.normalize("NFKC", folder).casefold()) in keys:
+            number += 1
+            folder = f"{plain}-{number}"
+        keys.add(key)
+        made.append(folder)
+    return made
+
+
+def _put(image: Path, target: Path, *, link: bool) -> bool:
+    """A copy of an image, or a link to it, if it was not there; what else has the name of the target stays as it is."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    stem, number = target.stem, 1
+    while target.exists() or target.is_symlink():
+        if target.is_file() and filecmp.cmp(image, target, shallow=False):
+            return False
+        number += 1
+        target = target.with_name(f"{stem}-{number}{target.suffix}")
+    if link:
+        target.symlink_to(image.absolute())
+        return True
+    with store.replaced_file(target) as part:
+        shutil.copy2(image, part)
+    return True
