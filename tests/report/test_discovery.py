@@ -125,7 +125,7 @@ def test_known_classes_that_are_not_shown_are_named_with_their_sizes(images: Cou
     assert [group.name for group in data.known] == list("nmlkjihgfedc")
     assert data.known_others == [("b", 1), ("a", 2)]
     text = Page(render(data)).text
-    assert "12 of 14 classes, those with the least sure images first." in text
+    assert "The 12 of 14 classes that have the least sure images." in text
     assert "Not shown: b (1 image), a (2 images)." in text
 
 
