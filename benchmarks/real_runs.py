@@ -1,7 +1,7 @@
 """The runs behind RESULTS.md, several at once on one GPU; what is finished is not repeated.
 
 python benchmarks/real_runs.py cifar100/80-20/frost/0-2 cifar100/80-10-10/frost/0 --data data --out runs --jobs 4
-python benchmarks/real_runs.py two-step-as-released --data data --out runs
+python benchmarks/real_runs.py cifar100/80-10-10/frost/0-2 --variant released --data data --out runs
 python benchmarks/real_runs.py cifar100/80-20/frost/0 --variant paper --data data --out runs
 python -m hoarfrost.paper keep runs/cifar100-80-20/*
 python -m hoarfrost.paper keep runs/tries/* --to results/sweeps --folder-names
@@ -22,15 +22,7 @@ from pathlib import Path
 
 from hoarfrost.paper.plan import Planned, carry_out, launch_here, sharing_gpu
 from hoarfrost.paper.tables import named, run_name
-
-RELEASED = (
-    "discover.mixed_batch=256",
-    "discover.drops=[340]",
-    "method.terms.consistency.weight=25",
-    "method.terms.consistency.ramp=300",
-    "method.terms.self-training.ramp=300",
-)
-"""CIFAR-100 in the authors' first public scripts of July 2022, with 500 epochs in one step and 400 in each of two"""
+from hoarfrost.recipes import VARIANTS
 
 LONG_DROPS = "fit.drops=[30,60,90,120,150,180]"
 ONLY_STAGE4 = 'method.frozen=["stem","stage1","stage2","stage3"]'
@@ -47,12 +39,6 @@ BATCH_DISTANCE = ("batch-distance", "method.terms.feature-distillation.form=batc
 TENTH_OF_RATE = ("learning-rate-0.01", "discover.learning_rate=0.01")
 
 TRIES: dict[str, Planned] = {
-    "one-step-as-released": Planned(
-        "tries/cifar100-as-released", "cifar100", "80-20", settings=(*RELEASED, "discover.epochs=500")
-    ),
-    "two-step-as-released": Planned(
-        "tries/cifar100-two-as-released", *TWO, settings=(*RELEASED, "discover.epochs=400")
-    ),
     "two-step-separate-views": Planned("tries/cifar100-two-separate-views", *TWO, settings=("views=separate",)),
     "two-step-long-stage-one": Planned(
         "tries/cifar100-two-200-epochs-first", *TWO, settings=("fit.epochs=200", LONG_DROPS)
@@ -111,7 +97,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--variant", choices=["code", "paper"], default="code")
+    parser.add_argument("--variant", choices=VARIANTS, default="code")
     given = sys.argv[1:]
     more = given[given.index("--") + 1 :] if "--" in given else []
     args = parser.parse_args(given[: given.index("--")] if "--" in given else given)

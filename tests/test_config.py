@@ -12,7 +12,7 @@ from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop
 from hoarfrost.errors import InputError
 from hoarfrost.losses.terms import Clustering, Consistency, FeatureDistillation, Need, Pairwise, Replay
 from hoarfrost.methods import METHODS
-from hoarfrost.recipes import RECIPES, VARIANTS, get_recipe
+from hoarfrost.recipes import RECIPES, get_recipe
 from hoarfrost.settings import filled, from_json, override, parse_setting, to_json
 
 
@@ -156,7 +156,7 @@ def test_the_codes_batch_has_the_new_images_of_the_authors_loader(
 
 @pytest.mark.parametrize("dataset", RECIPES)
 def test_the_papers_variant_is_as_printed_for_every_data_set(dataset: str) -> None:
-    code, paper = (get_recipe(dataset, variant).config(METHODS["frost"], seed=0) for variant in VARIANTS)
+    code, paper = (get_recipe(dataset, variant).config(METHODS["frost"], seed=0) for variant in ("code", "paper"))
     terms = {term.kind: term for term in paper.method.terms}
     pairwise, replay, distillation = terms["pairwise"], terms["replay"], terms["feature-distillation"]
     assert isinstance(pairwise, Pairwise)
@@ -171,6 +171,42 @@ def test_the_papers_variant_is_as_printed_for_every_data_set(dataset: str) -> No
     before = {term.kind: term for term in code.method.terms}
     assert terms["consistency"] == before["consistency"]
     assert terms["self-training"].ramp == before["self-training"].ramp
+
+
+@pytest.mark.parametrize(
+    ("dataset", "split", "epochs", "batch", "drop", "weight", "ramp"),
+    [  # as the scripts of commit c86bc0d have it
+        ("cifar10", None, 300, 64, 170, 5.0, 50),
+        ("cifar10", "5-3-2", 300, 64, 170, 5.0, 50),
+        ("cifar100", "80-20", 500, 51, 340, 25.0, 300),
+        ("cifar100", "80-10-10", 400, 28, 340, 25.0, 300),
+        ("tiny-imagenet", None, 300, 64, 170, 50.0, 150),
+        ("tiny-imagenet", "180-10-10", 300, 64, 170, 50.0, 150),
+    ],
+)
+def test_the_released_variant_has_the_schedule_of_the_first_scripts(
+    dataset: str, split: str | None, epochs: int, batch: int, drop: int, weight: float, ramp: int
+) -> None:
+    code, released = (
+        get_recipe(dataset, name, split).config(METHODS["frost"], seed=0) for name in ("code", "released")
+    )
+    images = {"cifar10": (25_000, 25_000), "cifar100": (10_000, 40_000), "tiny-imagenet": (10_000, 90_000)}[dataset]
+    new = 5_000 if split == "80-10-10" else images[0]
+    discover, terms = released.discover, {term.kind: term for term in released.method.terms}
+    assert (discover.epochs, discover.drops, discover.batch_of(new, images[1])) == (epochs, (drop,), batch)
+    assert (terms["consistency"].weight, terms["consistency"].ramp, terms["self-training"].ramp) == (weight, ramp, ramp)
+    assert terms["self-training"].weight == 0.01
+    # All else is the code's, so that both begin with one stage one.
+    before = {term.kind: term for term in code.method.terms}
+    assert [terms[kind] for kind in ("pairwise", "replay", "feature-distillation")] == [
+        before[kind] for kind in ("pairwise", "replay", "feature-distillation")
+    ]
+    assert (released.fit, released.fit_augment, released.views) == (code.fit, code.fit_augment, code.views)
+
+
+def test_nothing_was_released_for_other_data_sets() -> None:
+    with pytest.raises(InputError, match="the authors released no scripts for 'digits'"):
+        get_recipe("digits", "released")
 
 
 def test_stage_one_of_the_code_drops_three_times() -> None:

@@ -60,7 +60,7 @@ class RunConfig:
     class_order: Literal["natural", "seeded"]
     learner: Config
     variant: str = "code"
-    """whose settings it began with: those of the public code, or those that the paper prints"""
+    """whose settings it began with, one of ``recipes.VARIANTS``"""
 
     kind: Literal["run", "demo"] = "run"
     """a demo replaces an earlier demo in its place"""

@@ -1,6 +1,7 @@
 """What suits a data set: one table of sizes, augmentations, schedules and the terms' values.
 
-Where the paper and its public code differ, a recipe follows the code; ``as_printed`` makes the paper's of it.
+Where the paper and its public code differ, a recipe follows the code; ``as_printed`` makes the paper's of it, and
+``as_released`` that of the authors' first scripts.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from typing import Any
 from hoarfrost.config import HALF_WAY, STAYS, TUNED, Config, Course, Method, Schedule
 from hoarfrost.data.augment import Affine, Augment, Crop, ResizedCrop, Strong
 from hoarfrost.data.datasets import get_dataset
-from hoarfrost.errors import unknown
+from hoarfrost.errors import InputError, unknown
 from hoarfrost.losses.terms import Term
 from hoarfrost.methods import when_fixed
 
 TermValues = Mapping[str, Mapping[str, Any]]
-VARIANTS = ("code", "paper")
-"""whose settings: those of the public code, or those that the paper prints"""
+VARIANTS = ("code", "paper", "released")
+"""whose settings: those of the public code, those that the paper prints, or those of the authors' scripts as they were
+first released, in July 2022"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,9 +212,52 @@ def as_printed(recipe: Recipe) -> Recipe:
     return replace(recipe, fit=fit, discover=replace(discover, batch_size=128), terms=terms)
 
 
-def get_recipe(name: str, variant: str = "code") -> Recipe:
-    """The recipe of a data set's name, in one of the ``VARIANTS``; one without its own has that of anybody's images."""
+@dataclass(frozen=True, kw_only=True)
+class Scripts:
+    """What the authors' first scripts have for a data set."""
+
+    discover: Schedule
+    epochs_a_step: int
+    """of each discovery where there are several"""
+    terms: TermValues = field(default_factory=lambda: MappingProxyType({}))
+    """where they differ from the recipe's"""
+
+
+# Deviation: stage one has 100 epochs here too, as in STAGE_ONE; the scripts have 200.
+FIRST_SCRIPTS: dict[str, Scripts] = {
+    "cifar10": Scripts(discover=replace(AS_LOADED, epochs=300), epochs_a_step=300),
+    "cifar100": Scripts(
+        discover=replace(AS_LOADED, epochs=500, mixed_batch=256, drops=(340,)),
+        epochs_a_step=400,
+        terms=term_values(beta=0.01, gamma=25.0, ramp=300, per_class=2, update=30, between_images=0.0),
+    ),
+    "tiny-imagenet": Scripts(
+        discover=Schedule(epochs=300, batch_size=64, drops=(170,)),
+        epochs_a_step=300,
+    ),
+}
+"""of July 2022, before the preprint (commit c86bc0d of OatmealLiu/class-iNCD)"""
+
+
+def as_released(name: str, recipe: Recipe, *, discoveries: int) -> Recipe:
+    """The recipe of a data set with the schedule of the authors' first scripts."""
+    scripts = FIRST_SCRIPTS.get(name)
+    if scripts is None:
+        known = ", ".join(FIRST_SCRIPTS)
+        raise InputError(f"the authors released no scripts for '{name}' (only for {known}): choose another --variant")
+    epochs = scripts.discover.epochs if discoveries == 1 else scripts.epochs_a_step
+    terms = {**recipe.terms, **scripts.terms}
+    return replace(recipe, discover=replace(scripts.discover, epochs=epochs), terms=terms)
+
+
+def get_recipe(name: str, variant: str = "code", split: str | None = None) -> Recipe:
+    """The recipe of a data set's name, in one of the ``VARIANTS``; one without its own has that of anybody's images.
+
+    The variant ``released`` has another schedule where the ``split`` has several discoveries.
+    """
     recipe = RECIPES.get(name) or get_dataset(name).recipe or RECIPES["folder"]
     if variant not in VARIANTS:
         raise unknown("variant", variant, VARIANTS)
+    if variant == "released":
+        return as_released(name, recipe, discoveries=(split or recipe.split or "").count("-"))
     return recipe if variant == "code" else as_printed(recipe)

@@ -122,20 +122,21 @@ def test_tries_with_another_arithmetic_have_a_row_of_their_own(tmp_path: Path) -
     assert "| bf16, heads tf32 | 1 | 92.0 | 61.0 |" in page
 
 
-def test_runs_as_the_paper_prints_it_are_kept_and_shown_apart(tmp_path: Path) -> None:
-    for variant, old in (("code", 70.0), ("paper", 30.0)):
+@pytest.mark.parametrize(("other", "title"), [("paper", "As the paper prints it"), ("released", "As first released")])
+def test_runs_of_another_variant_are_kept_and_shown_apart(tmp_path: Path, other: str, title: str) -> None:
+    for variant, old in (("code", 70.0), (other, 30.0)):
         content = {**kept(0, old=old), "variant": variant}
         for file, part in (("config", content.pop("config")), ("metrics", content)):
             write(tmp_path / variant, file, part)
         assert main(["keep", str(tmp_path / variant), "--to", str(tmp_path / "results")]) == 0
-    assert (tmp_path / "results" / "paper" / "cifar10-5-5-frost-seed0.json").is_file()
-    before, after = make_page(tmp_path / "results").split("## As the paper prints it")
+    assert (tmp_path / "results" / other / "cifar10-5-5-frost-seed0.json").is_file()
+    before, after = make_page(tmp_path / "results").split(f"## {title}")
     assert "| cifar10 5-5, frost | 0 | 92.0 | 70.0 |" in before
     assert "| cifar10 5-5, frost | 0 | 92.0 | 30.0 |" in after
 
 
 def test_what_is_kept_as_the_rules_has_the_rules_settings() -> None:
-    results = [*read_results(ROOT / "results"), *read_results(ROOT / "results" / "paper")]
+    results = [result for part in ("", "paper", "released") for result in read_results(ROOT / "results" / part)]
     assert [result.name for result in results if not result.follows_rule] == []
     assert not any(result.follows_rule for result in read_results(ROOT / "results" / "sweeps"))
     for result in results:

@@ -148,7 +148,7 @@ def add_variant(parser: argparse.ArgumentParser) -> None:
         "--variant",
         default="code",
         metavar="NAME",
-        help="settings of the authors' code (code, the default), or as printed (paper)",
+        help="code (the default): the authors' public code; paper: as printed; released: the authors' first scripts",
     )
 
 

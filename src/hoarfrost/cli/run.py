@@ -86,7 +86,7 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
     from hoarfrost.training.resolve import storage, suited
 
     variant = getattr(args, "variant", "code")
-    recipe, method = get_recipe(args.dataset, variant), get_method(args.method)
+    recipe, method = get_recipe(args.dataset, variant, args.split), get_method(args.method)
     resolve_device(args.device)  # refused before anything is read
     if args.class_order not in options.CLASS_ORDERS:
         raise unknown("class order", args.class_order, options.CLASS_ORDERS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,15 @@ With `--variant paper`: β = 0.05, similarity of a pair by the logistic function
 each class's own variance, replayed classes at random, 128 new images a batch, one drop of the learning rate in both
 stages. All other figures of this page are with the settings of the authors' public code, `--variant code`.
 """
+
+RELEASED_HEAD = """## As first released
+
+With `--variant released`, the schedule of the authors' scripts of July 2022, before the preprint: longer discoveries,
+and on CIFAR-100 twice the images in a batch and half the weight of consistency. Everything else as in `--variant code`.
+"""
+
+VARIANT_HEADS = {"paper": PRINTED_HEAD, "released": RELEASED_HEAD}
+"""sections of the variants that have a folder of their own under ``results/``"""
 
 SWEEP_HEAD = """## How much the settings matter
 
@@ -294,7 +304,8 @@ def _among(group: tuple[str, str, str], dataset: str, split: str, methods: set[s
 
 def make_page(folder: Path) -> str:
     """The whole page."""
-    results, printed, sweeps = (read_results(place) for place in (folder, folder / "paper", folder / "sweeps"))
+    results, sweeps = read_results(folder), read_results(folder / "sweeps")
+    variants = {name: read_results(folder / name) for name in VARIANT_HEADS}
     groups = grouped(results)
     shown = paper_tables(groups)
     covered = {key for _, _, part in shown for key in part if key[2] != "frost"}
@@ -314,10 +325,10 @@ def make_page(folder: Path) -> str:
             lines = tables.lines(name, [dataset], contents(part))
             parts += [title, markdown(*tables.grid(lines)) + "\n", *(f"- {note}\n" for note in tables.notes(lines))]
     parts += pictures.section(groups, "docs/figures")
-    if printed:
-        parts.append(PRINTED_HEAD)
-        one, many = by_steps(grouped(printed))
-        parts += [table(part) + "\n" for table, part in ((one_step_table, one), (many_step_table, many)) if part]
+    for name, kept in variants.items():
+        one, many = by_steps(grouped(kept))
+        tables_of = [table(part) + "\n" for table, part in ((one_step_table, one), (many_step_table, many)) if part]
+        parts += [VARIANT_HEADS[name], *tables_of] if kept else []
     if sweeps:
         parts.append(SWEEP_HEAD)
         for dataset, split in sorted({result.group[:2] for result in sweeps}):
@@ -325,6 +336,6 @@ def make_page(folder: Path) -> str:
             methods = {result.group[2] for result in tried}
             tried += [result for key, runs in groups.items() for result in runs if _among(key, dataset, split, methods)]
             parts += [f"### {dataset} {split}\n", sweep_table(tried) + "\n"]
-    every = [*results, *printed, *sweeps, *read_results(folder / "number")]
+    every = [*results, *chain(*variants.values()), *sweeps, *read_results(folder / "number")]
     parts += ["## Runs\n", runs_table(every) + "\n"] if every else ["No run is kept yet.\n"]
     return "\n".join(parts)

@@ -68,7 +68,7 @@ class Planned:
 
     def config(self) -> Config:
         """What its learner is configured with, but for what the images decide."""
-        config = get_recipe(self.dataset, self.variant).config(get_method(self.method), self.seed)
+        config = get_recipe(self.dataset, self.variant, self.split).config(get_method(self.method), self.seed)
         config = config.with_epochs(fit=self.fit_epochs, discover=self.epochs)
         return override(config, dict(parse_setting(setting) for setting in self.settings))
 

@@ -16,7 +16,7 @@ from hoarfrost.errors import InputError
 from hoarfrost.forms import RESULT, misfit_of_steps
 from hoarfrost.methods import METHODS
 from hoarfrost.reading import misfit
-from hoarfrost.recipes import RECIPES, get_recipe
+from hoarfrost.recipes import RECIPES, VARIANTS, get_recipe
 from hoarfrost.settings import filled, from_json, to_json
 
 
@@ -46,7 +46,8 @@ class Result:
         name, variant = self.content["method"], self.content.get("variant", "code")
         if name not in METHODS or self.content["dataset"] not in RECIPES:
             return False
-        rule = to_json(get_recipe(self.content["dataset"], variant).config(METHODS[name], self.content["seed"]))
+        recipe = get_recipe(self.content["dataset"], variant, self.content["split"])
+        rule = to_json(recipe.config(METHODS[name], self.content["seed"]))
         open_ = [key for key, value in DECIDED.items() if rule[key] == value]
         return all(self.settings.get(key) == value for key, value in rule.items() if key not in ("seed", *open_))
 
@@ -83,7 +84,7 @@ def check_numerics(runs: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def collect(run: Path, to: Path, name: str | None = None) -> Path:
-    """Keeps a finished run folder's figures as ``to/NAME.json``, those of ``--variant paper`` in ``to/paper``.
+    """Keeps a finished run folder's figures as ``to/NAME.json``, or ``to/VARIANT/NAME.json`` but for ``code``.
 
     A run that was kept already stays as it is; another one of the same settings and seed is kept beside it, as
     ``NAME-2.json``, and both count.
@@ -92,7 +93,8 @@ def collect(run: Path, to: Path, name: str | None = None) -> Path:
     content = checked({**metrics, "config": store.read_json(run / "config.json", "run folder")}, run)
     if name is None:
         name = "-".join([metrics["dataset"], metrics["split"], metrics["method"], f"seed{metrics['seed']}"])
-        to = to / "paper" if metrics.get("variant") == "paper" else to
+        variant = metrics.get("variant", "code")
+        to = to / variant if variant in VARIANTS and variant != "code" else to
     new, count, path = Result(name, content), 1, to / f"{name}.json"
     while path.exists():
         there = Result(name, checked(store.read_json(path, "folder of results"), path))

@@ -186,7 +186,8 @@ def planned(
     runs = []
     for seed in range(seeds):
         for dataset in datasets:
-            recipe, split = get_recipe(dataset, variant), table.split(dataset)
+            split = table.split(dataset)
+            recipe = get_recipe(dataset, variant, split)
             usual = recipe.config(get_method("frost"), seed)
             for _, method in table.rows:
                 short, fit = shortened(recipe.config(get_method(method), seed), usual, epochs)

@@ -186,12 +186,19 @@ def make_tables(folder: Path) -> str:
     parts += pictures.section(groups, "figures")
     parts.append("## Every published row\n")
     found = list(comparisons(groups))
+    released = [row for row in comparisons(grouped(read_results(folder / "released"))) if row.seeds]
     for dataset, split in dict.fromkeys(compared.group[:2] for compared in found):
         here = [compared for compared in found if compared.group[:2] == (dataset, split)]
         parts.append(f"### {dataset} {split}\n")
         names = " / ".join(name for name in here[0].names if not name.startswith(RT))
         header = ["method", "seeds", f"published: {names}", "measured", "largest difference", "verified"]
-        parts.append(markdown(header, [_row(compared, kept) for compared in here]) + "\n")
+        rows = [_row(compared, kept) for compared in here]
+        rows += [
+            _row(compared, kept, " --variant released")
+            for compared in released
+            if compared.group[:2] == (dataset, split)
+        ]
+        parts.append(markdown(header, rows) + "\n")
     return "\n".join(parts)
 
 
@@ -203,8 +210,12 @@ def _unanswered(finding: Finding, scores: Scores) -> str:
     return f"not in the kept files: {', '.join(lacking)}"
 
 
-def _row(compared: Compared, kept: Sequence[Result]) -> list[str]:
-    name, published = f"`{compared.group[2]}`", _cell(compared.names, list(map(format_score, compared.published)))
+def _row(compared: Compared, kept: Sequence[Result], other: str = "") -> list[str]:
+    """A line of the table; ``other`` is what its runs have that is not the rule's."""
+    name, published = (
+        f"`{compared.group[2]}{other}`",
+        _cell(compared.names, list(map(format_score, compared.published))),
+    )
     if not compared.seeds:
         about = minutes(compared.group, kept)
         return [name, "–", published, "–", "–", "not run" + ("" if about is None else f", about {about:.0f} min")]

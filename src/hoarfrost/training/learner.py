@@ -47,10 +47,10 @@ class Learner:
 
     The constructor takes hyper-parameters only. ``method`` is a preset's name or a ``Method`` of one's own;
     ``backbone`` is a name or a ``Backbone`` of one's own, and each ``fit`` begins with a copy of it. ``recipe`` names
-    the data set whose settings to start from, ``variant`` where they come from, the authors' public code ("code") or
-    the paper's text ("paper"). ``settings`` changes single ones by their dotted keys, for example
-    ``{"discover.epochs": 20}``. ``compiled`` says whether training steps are compiled: "auto" does it on a GPU where
-    there are many.
+    the data set whose settings to start from, ``variant`` where they come from: the authors' public code ("code"),
+    the paper's text ("paper"), or the authors' first scripts, in one step ("released"). ``settings`` changes single
+    ones by their dotted keys, for example ``{"discover.epochs": 20}``. ``compiled`` says whether training steps are
+    compiled: "auto" does it on a GPU where there are many.
     """
 
     def __init__(
