@@ -47,7 +47,7 @@ def test_the_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         (["--dataset", "cifar11"], "did you mean 'cifar10'"),
         (["--classes", "10"], "not of the form"),
         (["--classes", "4-3-3"], "not of the form 80-20"),
-        (["--images", "0"], "must be a whole number above 0"),
+        (["--images", "0"], "expected a whole number above 0"),
         (["--device", "gpu"], "did you mean 'cuda'"),
     ],
 )

@@ -438,7 +438,7 @@ def test_sigkill_in_the_middle_of_discovery(tmp_path: Path) -> None:
     resumed = forked.run(command, env=environment)
     assert resumed.returncode == 0
     assert "discovering" in resumed.stderr
-    assert "learning old classes" not in resumed.stderr
+    assert "learning labelled classes" not in resumed.stderr
     undisturbed = tmp_path / "undisturbed"
     whole = [str(undisturbed) if part == str(out) else part for part in command]
     assert forked.run(whole, env=environment).returncode == 0

@@ -43,7 +43,7 @@ def test_it_is_scored_by_category_discovery_and_can_be_gone_on_with(
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["mixed"], config["novel"]) == (0.5, "auto")
     assert main([*command, "--resume"]) == 0
-    assert "new classes found for 3; AUROC" in capsys.readouterr().out
+    assert "new classes found, 3 true; AUROC" in capsys.readouterr().out
 
 
 def test_references_that_see_labels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,9 +98,9 @@ def test_a_class_that_was_named_stands_for_the_class_of_that_name(place: Place) 
     assert (rows["4"]["called"], rows["4"]["known_by"]) == ("4", "name")
     assert (rows["3"]["called"], rows["3"]["known_by"]) == (before["4"], "matching")
     last = place.well("evaluate", "model2", "checked").out.splitlines()[-1]
-    assert last.startswith("in percent; a class that you named is that of its name; new classes matched on the scored")
+    assert last.startswith("in percent; classes that you named are matched by name; new classes matched on the scored")
     place.well("name", "model2", f"{before['4']}=3")
-    assert place.well("evaluate", "model2", "checked").out.splitlines()[-1].endswith("is that of its name")
+    assert place.well("evaluate", "model2", "checked").out.splitlines()[-1].endswith("matched by name")
 
 
 def test_classes_that_were_merged_or_rejected(place: Place) -> None:
@@ -146,7 +146,7 @@ def test_more_classes_than_were_found_are_scored(place: Place) -> None:
     assert content["new_classes"] == {"found": 0, "true": 2, "error": -2}
     assert content["auroc_new"] is not None
     out = place.well("evaluate", "model", "checked").out
-    assert "in no class of the model, so that none is right: " in out
+    assert "without a class of the model, so 0 % correct: " in out
     assert out.splitlines()[-1] == "in percent", "nothing was matched"
     shutil.rmtree("checked/0")
     shutil.rmtree("checked/1")

@@ -66,8 +66,8 @@ def test_of_quick_epochs_not_each_has_a_line_and_a_loss_of_one_term_is_said_once
         clock[0] += 0.1
         lines.epoch_done({"stage": 0, "epoch": epoch, "loss": 0.5, "terms": {"cross-entropy": 0.5}}, network)
     said = stream.getvalue().splitlines()
-    assert said[0] == "learning old classes  epoch 1/30  loss 0.500  at most 3 s left"
-    assert said[-1] == "learning old classes  epoch 30/30  loss 0.500  0 s left"
+    assert said[0] == "learning labelled classes  epoch 1/30  loss 0.500  at most 3 s left"
+    assert said[-1] == "learning labelled classes  epoch 30/30  loss 0.500  0 s left"
     assert 3 <= len(said) <= 5
 
 
@@ -78,8 +78,8 @@ def test_images_that_are_looked_at_are_told_of_where_it_takes_a_while(clock: lis
         clock[0] += seconds
         lines.images_seen(done, 100)
     assert stream.getvalue().splitlines() == [
-        "looking at images  8/100  12 s left",
-        "looking at images  92/100  1 s left",
+        "reading images  8/100  12 s left",
+        "reading images  92/100  1 s left",
     ]
     lines.images_seen(0, 4)
     lines.images_seen(4, 4)
@@ -87,7 +87,7 @@ def test_images_that_are_looked_at_are_told_of_where_it_takes_a_while(clock: lis
     for seconds, done in ((0.0, 0), (1.0, 1), (1.5, 2)):
         clock[0] += seconds
         lines.held_back(done, 32)
-    assert stream.getvalue().splitlines()[2:] == ["trying known classes as new ones  2/32  45 s left"]
+    assert stream.getvalue().splitlines()[2:] == ["calibrating on hidden known classes  2/32  45 s left"]
 
 
 def test_a_bar_of_images_comes_where_it_takes_a_while_and_goes(clock: list[float]) -> None:
@@ -106,7 +106,7 @@ def test_a_bar_of_images_comes_where_it_takes_a_while_and_goes(clock: list[float
     clock[0] += 3
     told.held_back(1, 32)
     (task,) = bars.progress.tasks
-    assert task.description == "trying known classes as new ones"
+    assert task.description == "calibrating on hidden known classes"
 
 
 def test_many_images_that_are_told_apart_are_told_of() -> None:
@@ -115,8 +115,8 @@ def test_many_images_that_are_told_apart_are_told_of() -> None:
     told.sorting(MANY - 1, done=False)
     assert (stream.getvalue(), bars.progress.tasks) == ("", [])
     told.sorting(1200, done=False)
-    assert stream.getvalue() == "telling 1200 images apart\n"
-    assert [task.description for task in bars.progress.tasks] == ["telling 1200 images apart"]
+    assert stream.getvalue() == "sorting 1200 images\n"
+    assert [task.description for task in bars.progress.tasks] == ["sorting 1200 images"]
     told.sorting(1200, done=True)
     assert (stream.getvalue().count("\n"), bars.progress.tasks) == (1, [])
 
@@ -190,5 +190,5 @@ def test_a_full_disk_ends_tensorboards_log_and_not_the_run(tmp_path: Path) -> No
     )
     done = forked.run([sys.executable, str(script)], cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "all epochs\n")
-    assert done.stderr.count("TensorBoard's log ends here: File too large") == 1
+    assert done.stderr.count("the TensorBoard log stops here, the run continues: File too large") == 1
     assert "Traceback" not in done.stderr

@@ -47,7 +47,7 @@ def test_merge_reject_and_undo(place: Place) -> None:
     assert classes() == [*found[:3], "new-1", "new-1"]
     assert "new-2" not in predicted(place)
     assert place.well("undo", "model2").out == "new-2 is a class again\n"
-    assert place.well("reject", "model2", "new-1").out.startswith("new-1 is no class any more")
+    assert place.well("reject", "model2", "new-1").out.startswith("new-1 is rejected")
     assert "new-1" not in predicted(place)
     place.well("name", "model2", "new-2=seven")
     assert place.well("undo", "model2").out == "seven is called new-2 again\n"

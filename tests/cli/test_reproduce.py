@@ -68,7 +68,7 @@ def test_a_table_is_made_and_what_is_there_is_not_repeated(tmp_path: Path, capsy
     assert main([*command[:-1], "--dry-run"]) == 0
     listed = capsys.readouterr().out
     assert listed.count("finished") == 2
-    assert listed.endswith("2 runs, about 0 s one after the other\n")
+    assert listed.endswith("2 runs, about 0 s if run one after the other\n")
 
     for name in ("frost-without-fd-fr", "frost-without-st"):  # finished ones, under another name
         shutil.copytree(out / "digits-5-5" / f"frost-{BRIEF}-seed0", out / "digits-5-5" / f"{name}-{BRIEF}-seed0")
@@ -138,7 +138,7 @@ def test_a_failed_run_leaves_the_others_their_places(tmp_path: Path, capsys: pyt
     assert main(["reproduce", "tableA3", *SHORT, "--out", str(out)]) == 1
     said = capsys.readouterr()
     assert f"restune-{BRIEF}-seed0 failed, see" in said.err
-    assert "a run failed; once the cause is gone, the same command does what is missing" in said.err
+    assert "a run failed; mend the cause, then run the same command again" in said.err
     assert (place / "letter.txt").exists()
     rows = [line for line in said.out.splitlines() if line.startswith(("ResTune", "FRoST"))]
     assert "–" in rows[0]
@@ -150,7 +150,7 @@ def test_a_failed_run_leaves_the_others_their_places(tmp_path: Path, capsys: pyt
     [
         (["table1", "table9"], "unknown table or figure 'table9'"),
         (["table1", "--dataset", "cifar"], "did you mean 'cifar10'"),
-        (["table1", "--seeds", "0"], "must be a whole number above 0"),
+        (["table1", "--seeds", "0"], "expected a whole number above 0"),
         (["table1", "--dataset", "cifar10", "--data", "nowhere"], "nowhere"),
         (["table1", "--device", "gpu"], "did you mean 'cuda'"),
     ],

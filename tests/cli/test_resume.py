@@ -46,7 +46,7 @@ def test_interrupted_work_waits_for_resume(place: Place, monkeypatch: pytest.Mon
         answer = place.call(*LONGER[verb])
     assert answer.code == 130
     assert [line for line in answer.err.splitlines() if line and "epoch " not in line] == [
-        "hoarfrost: interrupted; --resume goes on from what was finished"
+        "hoarfrost: interrupted; continue with --resume"
     ]
     assert before.items() <= contents(place.folder).items()
     place.refused(*LONGER[verb], words=("made", "--resume"))
@@ -220,8 +220,7 @@ def test_a_reading_process_that_is_killed(place: Place, monkeypatch: pytest.Monk
         answer = place.call(*LONGER["fit"], "--from-disk")
     assert answer.code == 2
     assert [line for line in answer.err.splitlines() if "epoch " not in line or "--resume" in line] == [
-        "hoarfrost: a process that reads images was ended from outside, as where memory is short;"
-        " --resume goes on from what was finished"
+        "hoarfrost: a process that reads images was killed, perhaps because memory ran out; continue with --resume"
     ]
     place.well(*LONGER["fit"], "--from-disk", "--resume")
     assert Path("made/weights.safetensors").read_bytes() == Path("whole/weights.safetensors").read_bytes()

@@ -36,7 +36,7 @@ def fill_disk(patch: pytest.MonkeyPatch, room: int) -> None:
 @pytest.mark.parametrize("verb", MAKING)
 def test_no_room_to_begin_leaves_nothing(place: Place, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     fill_disk(monkeypatch, 10)
-    place.refused(*MAKING[verb], words=("no room", "made", "free"))
+    place.refused(*MAKING[verb], words=("no space left", "made", "free"))
 
 
 @pytest.mark.parametrize("verb", FINISHED)
@@ -48,7 +48,7 @@ def test_no_room_for_the_weights_can_be_resumed(place: Place, monkeypatch: pytes
         answer = place.call(*command)
     assert answer.code == 2
     line = answer.err.splitlines()[-1]
-    assert "no room" in line
+    assert "no space left" in line
     assert "--resume" in line
     assert before.items() <= contents(place.folder).items()
     assert not [name for name in contents(place.folder) if name.endswith((".part", ".new"))]
@@ -60,7 +60,7 @@ def test_no_room_for_the_weights_can_be_resumed(place: Place, monkeypatch: pytes
 
 def test_no_room_for_a_table(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     fill_disk(monkeypatch, 100)
-    line = place.refused(*PREDICT, "--out", "table.csv", words=("no room", "table.csv", "free"))
+    line = place.refused(*PREDICT, "--out", "table.csv", words=("no space left", "table.csv", "free"))
     assert "--resume" not in line, "predict has no such option"
 
 
@@ -90,7 +90,10 @@ sys.exit(main(sys.argv[3:]))
 def limited(kind: str, room: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The real command in a process that may have no more than so many bytes of something."""
     program = [sys.executable, "-c", LIMITED, kind, str(room), *arguments]
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # OpenMP ends the process where it finds no room for another
+    one_thread = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+    }  # OpenMP ends the process where it finds no space left for another
     return forked.run(program, env=one_thread)
 
 
@@ -105,7 +108,7 @@ def test_memory_that_runs_out_is_one_line(place: Place, command: Words, room: in
     done = limited("RLIMIT_AS", room << 20, *command)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     (line,) = done.stderr.splitlines()
-    assert line.startswith("hoarfrost: memory ran out: end other programs, or give it less to do at once")
+    assert line.startswith("hoarfrost: out of memory: close other programs, or use smaller images or batches")
     assert contents(place.folder) == before
 
 
@@ -132,7 +135,7 @@ def test_every_word_for_memory_that_runs_out(place: Place, monkeypatch: pytest.M
         raise error
 
     monkeypatch.setattr("hoarfrost.training.learner.Learner.outputs", fail)
-    place.refused(*PREDICT, words=("memory ran out", "give"))
+    place.refused(*PREDICT, words=("out of memory", "use smaller"))
 
 
 def test_a_limit_of_size_is_not_a_permission(place: Place) -> None:
@@ -140,10 +143,10 @@ def test_a_limit_of_size_is_not_a_permission(place: Place) -> None:
     assert done.returncode == 2
     line = done.stderr.splitlines()[-1]
     assert "made" in line
-    assert "no file may become as large as is needed" in line
+    assert "the limit on file size is too small" in line
     assert "ulimit -f" in line
     assert "permission" not in line
-    assert line.endswith("then go on with --resume")
+    assert line.endswith("then continue with --resume")
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,9 @@ def trained(out: Path) -> Callable[[], bool]:
 @pytest.mark.parametrize(
     ("number", "code", "words"),
     [
-        (signal.SIGINT, 130, "hoarfrost: interrupted; --resume goes on"),
-        (signal.SIGTERM, 143, "hoarfrost: ended by SIGTERM; --resume goes on"),
-        (signal.SIGHUP, 129, "hoarfrost: ended by SIGHUP; --resume goes on"),
+        (signal.SIGINT, 130, "hoarfrost: interrupted; continue with --resume"),
+        (signal.SIGTERM, 143, "hoarfrost: stopped by SIGTERM; continue with --resume"),
+        (signal.SIGHUP, 129, "hoarfrost: stopped by SIGHUP; continue with --resume"),
     ],
 )
 def test_a_signal_ends_a_command_with_one_line(tmp_path: Path, number: int, code: int, words: str) -> None:

@@ -93,7 +93,7 @@ def test_resume_goes_on_and_takes_what_has_come_since(place: Place) -> None:
     elsewhere = next(path for path in Path("made").rglob("*.png") if path != mine)
     shutil.move(elsewhere, "moved by its owner.png")
     whole = expected()
-    assert place.well(*SORT, "--resume").out.splitlines()[0] == "made: 1 image copied, 16 more were sorted before"
+    assert place.well(*SORT, "--resume").out.splitlines()[0] == "made: 1 image copied, 16 were sorted before"
     after = files("made")
     assert after.pop(str(mine.relative_to("made"))) == b"changed by its owner"
     assert after == {path: whole[path] for path in whole if Path("made", path) not in (mine, elsewhere)}
@@ -112,7 +112,7 @@ def test_a_growing_folder_of_a_later_model_and_another_path(place: Place) -> Non
     Path("link").symlink_to("unsorted")
     later = ("sort", "model3", "link", "--into", "made")
     place.refused(*later, words=("made", "--resume adds to it"))
-    assert place.well(*later, "--resume").out.splitlines()[0] == "made: 0 images copied, 16 more were sorted before"
+    assert place.well(*later, "--resume").out.splitlines()[0] == "made: 0 images copied, 16 were sorted before"
     assert files("made") == first
     Path("february").mkdir()
     shutil.copy("unsorted/3-0.png", "february/other.png")
@@ -136,7 +136,7 @@ def test_classes_that_nobody_named_are_not_mixed_with_others_of_that_name(place:
     place.well(*other)
     place.well("name", "model2", "new-2=a")
     said = place.well(*SORT, "--resume").out
-    assert "what was sorted as new-2 stays in new-2: it is a now" in said
+    assert "new-2 is now called a; its images stay in the folder new-2" in said
 
 
 def test_folders_that_classes_have_stay_theirs(place: Place) -> None:
@@ -170,7 +170,7 @@ def test_a_list_of_sorted_images_that_is_damaged(place: Place) -> None:
     before, record = files("made"), Path("made/.sorted/images.jsonl")
     lines = record.read_text().split()
     record.write_text("\n".join([*lines[:5], "[1]", "no line", lines[5][:9]]))
-    assert "made: 0 images copied, 16 more" in place.well(*SORT, "--resume").out
+    assert "made: 0 images copied, 16 were sorted before" in place.well(*SORT, "--resume").out
     assert files("made") == before
     assert len(record.read_text().splitlines()) > 16
 
@@ -218,7 +218,7 @@ REFUSED: list[tuple[Words, Words]] = [
     ((*SORT[:4], "known/0/0.png"), ("known/0/0.png", "file", "--into")),
     ((*SORT[:4], "known/0/0.png/made"), ("known/0/0.png", "--into")),
     ((*SORT[:4], "unsorted/made"), ("unsorted/made", "inside", "--into")),
-    ((*SORT[:4], "unsorted"), ("unsorted", "are to be sorted", "--into")),
+    ((*SORT[:4], "unsorted"), ("unsorted", "images to sort", "--into")),
     ((*SORT[:4], ""), ("--into",)),
     (("sort", "model2", "nowhere", "--into", "made"), ("nowhere", "no folder")),
     (("sort", "model2", "unsorted/3-0.png", "--into", "made"), ("unsorted/3-0.png", "not a folder")),

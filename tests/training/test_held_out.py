@@ -72,15 +72,15 @@ def test_fit_says_it_and_warns_of_what_it_finds(tmp_path: Path, capsys: pytest.C
     said = capsys.readouterr()
     assert main([*command, "--resume"]) == 0
     assert capsys.readouterr().out == said.out, "what is finished is not done again, and said again"
-    assert said.out.splitlines()[-2].startswith("accuracy: about 100.0 % on images like these")
+    assert said.out.splitlines()[-3].startswith("accuracy: about 100.0 % on images like these (cross-validated on all ")
     page = (tmp_path / "model" / "report.html").read_text()
-    assert "About 100.0 % of images like these" in page
+    assert "Expect about 100.0 % of images like these" in page
     assert "the same image is in its class more than once: dark/0.png is dark/0 again.png" in page
     assert "Images taken for another class" not in page
     assert "warning: the same image is in its class more than once: dark/0.png is dark/0 again.png" in said.err
     assert main(["fit", str(tmp_path / "known"), "--out", str(tmp_path / "other"), *short]) == 0
-    assert capsys.readouterr().out.splitlines()[-2].startswith("accuracy: not estimated")
-    assert "no image was held back" in (tmp_path / "other" / "report.html").read_text()
+    assert capsys.readouterr().out.splitlines()[-3].startswith("accuracy: not estimated")
+    assert "no images were held out" in (tmp_path / "other" / "report.html").read_text()
 
     (tmp_path / "known" / "light" / "5.png").rename(tmp_path / "known" / "dark" / "strange.png")
     assert main(["fit", str(tmp_path / "known"), "--out", str(tmp_path / "third"), *short, *fixed]) == 0

@@ -39,7 +39,7 @@ class Try:
 
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-PROGRESS = re.compile(r"(learning old classes|discovering, step \d+)  |Downloading data from ")
+PROGRESS = re.compile(r"(learning labelled classes|discovering, step \d+)  |Downloading data from ")
 FORMULA = re.compile(r"[=+\-@\t\r]")
 
 

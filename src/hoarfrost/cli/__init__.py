@@ -56,15 +56,12 @@ VERBS: dict[str, ModuleType] = {
 }
 
 
-NO_MEMORY = (
-    "memory ran out: end other programs, or give it less to do at once, as by smaller images or batches"
-    " (--set fit.batch_size=32)"
-)
+NO_MEMORY = "out of memory: close other programs, or use smaller images or batches (--set fit.batch_size=32)"
 
 FULL = {
-    errno.ENOSPC: "there is no room on the disk{}: free some",
-    errno.EDQUOT: "there is no room on the disk{}: free some",
-    errno.EFBIG: "no file may become as large as is needed{}: lift the limit (ulimit -f), or choose another place",
+    errno.ENOSPC: "no space left on the disk{}: free some",
+    errno.EDQUOT: "no space left on the disk{}: free some",
+    errno.EFBIG: "the limit on file size is too small{}: raise it (ulimit -f), or choose another place",
 }
 
 REMEDIES = {
@@ -72,7 +69,7 @@ REMEDIES = {
     errno.EPERM: "check the permissions",
     errno.EROFS: "choose another place",
     errno.EMFILE: "raise the limit (ulimit -n)",
-    errno.ENFILE: "end other programs, or raise the limit",
+    errno.ENFILE: "close other programs, or raise the limit",
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.EIO: "check the disk",
 }
@@ -87,16 +84,16 @@ class Parser(argparse.ArgumentParser):
         launched = Launched.detect()
         launched.leave_it_to_the_first()
         for kind, words in (("int", "a whole number"), ("float", "a number")):
-            message = message.replace(f"invalid {kind} value: ", f"{words} is needed, not ")
+            message = message.replace(f"invalid {kind} value: ", f"expected {words}, not ")
         self.exit(2, f"{self.prog}: {printable(message)}; see {self.prog} --help\n" if launched.is_first else None)
 
     def refuse_unknown(self, extras: Sequence[str]) -> NoReturn:
         """For arguments that no option takes."""
         given = extras[0].split("=")[0]
         if not given.startswith("-"):
-            self.error(f"'{extras[0]}' is one argument too many")
+            self.error(f"unexpected argument '{extras[0]}'")
         near = get_close_matches(given, self._option_string_actions, n=1)
-        self.error(f"unknown argument '{given}'" + (f": did you mean '{near[0]}'?" if near else ""))
+        self.error(f"unknown option '{given}'" + (f": did you mean '{near[0]}'?" if near else ""))
 
 
 def build_parser(only: str | None = None) -> tuple[Parser, dict[str, Parser]]:
@@ -104,11 +101,11 @@ def build_parser(only: str | None = None) -> tuple[Parser, dict[str, Parser]]:
     parser = Parser(
         prog="hoarfrost",
         description="Learn classes from labelled images, then discover new ones without labels and without forgetting.",
-        epilog="'hoarfrost VERB --help' lists a verb's options. Start with: hoarfrost demo",
+        epilog="'hoarfrost COMMAND --help' lists the options of a command. Start with: hoarfrost demo",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"hoarfrost {hoarfrost.__version__}")
-    verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", parser_class=Parser)
+    verbs = parser.add_subparsers(title="commands", dest="verb", metavar="COMMAND", parser_class=Parser)
     parsers = {}
     for verb, module in VERBS.items():
         parsers[verb] = verbs.add_parser(
@@ -125,7 +122,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser, parsers = build_parser(verb)
     if verb is not None and verb not in parsers:
         near = get_close_matches(verb, parsers, n=1)
-        parser.error(f"unknown verb '{verb}'" + (f": did you mean '{near[0]}'?" if near else ""))
+        parser.error(f"unknown command '{verb}'" + (f": did you mean '{near[0]}'?" if near else ""))
     if verb is not None:
         options = parsers[verb]._option_string_actions
         given = [word for word in arguments[arguments.index(verb) :] if word.startswith("--") and word != "--"]
@@ -157,13 +154,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     resumable = "resume" in parsed
-    onward = "; --resume goes on from what was finished" if resumable else ""
+    onward = "; continue with --resume" if resumable else ""
     warnings.showwarning = lambda message, *_, **__: _warn(str(message))
 
     def end(number: int) -> None:
         """The last line after a signal."""
         if Launched.detect().is_first:
-            what = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+            what = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
             print(f"\nhoarfrost: {what}{onward}", file=sys.stderr, flush=True)
 
     try:
@@ -182,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _refuse(NO_MEMORY)
         place, named = (f" for {error.filename}", f"{error.filename}: ") if error.filename else ("", "")
         if error.errno in FULL:
-            then = ", then go on with --resume" if resumable else ""
+            then = ", then continue with --resume" if resumable else ""
             return _refuse(f"{FULL[error.errno].format(place)}{then}")
         return _refuse(f"{named}{error.strerror or error}; {REMEDIES.get(error.errno or 0, 'check the path')}")
     except KeyboardInterrupt as error:
@@ -193,10 +190,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if out_of_memory(error):
             return _refuse(NO_MEMORY)
         if str(error).startswith("DataLoader worker"):  # PyTorch's words, wherever it was when it heard of it
-            return _refuse(f"a process that reads images was ended from outside, as where memory is short{onward}")
+            return _refuse(f"a process that reads images was killed, perhaps because memory ran out{onward}")
         launched = Launched.detect()
         if launched.processes > 1 and _is_of_connection(error):
-            _say(f"process {launched.rank}: another process of this run is gone{onward}")
+            _say(f"process {launched.rank}: another process of this run ended{onward}")
             return 1
         raise
 

@@ -9,10 +9,10 @@ from typing import Any
 from hoarfrost.cli import options
 from hoarfrost.errors import InputError
 
-SUMMARY = "speed and memory on this machine"
+SUMMARY = "measure speed and memory on this machine"
 DESCRIPTION = (
-    "Train both stages for a few epochs on made-up images of a data set's size; print seconds an epoch, start-up, "
-    "memory, and the time that the arithmetic alone would take."
+    "Train both stages for a few epochs on synthetic images of a data set's size. Print seconds per epoch, start-up "
+    "time, memory, and the time that the multiplications alone would take."
 )
 EXAMPLE = "example: hoarfrost bench --dataset cifar10 --batch 128"
 
@@ -22,16 +22,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dataset",
         metavar="NAME",
-        help="digits, cifar10, cifar100 or tiny-imagenet: its sizes and settings (default: cifar10, digits on a CPU)",
-    )
-    parser.add_argument("--images", type=options.positive, metavar="N", help="images a stage (default: the data set's)")
-    parser.add_argument("--classes", metavar="A-B", help="old and new classes (default: the data set's)")
-    parser.add_argument("--batch", type=options.positive, metavar="N", help="batch of discovery (default: its own)")
-    parser.add_argument(
-        "--epochs", type=options.positive, default=3, metavar="N", help="measured epochs a stage (default: 3)"
+        help="digits, cifar10, cifar100 or tiny-imagenet: sets sizes and settings (default: cifar10, digits on a CPU)",
     )
     parser.add_argument(
-        "--compile", default="on", choices=["on", "off"], help="whether steps are compiled on a GPU (default: on)"
+        "--images", type=options.positive, metavar="N", help="images per stage (default: the data set's)"
+    )
+    parser.add_argument("--classes", metavar="A-B", help="old and new classes, as in 80-20 (default: the data set's)")
+    parser.add_argument(
+        "--batch", type=options.positive, metavar="N", help="batch size of discovery (default: its own)"
+    )
+    parser.add_argument(
+        "--epochs", type=options.positive, default=3, metavar="N", help="epochs measured per stage (default: 3)"
+    )
+    parser.add_argument(
+        "--compile", default="on", choices=["on", "off"], help="compile training steps on a GPU (default: on)"
     )
     options.add_method(parser, default="frost")  # whose speed is compared
     options.add_learning(parser)
@@ -62,7 +66,7 @@ def main(args: argparse.Namespace) -> int:
         parts = [part for part in args.classes.split("-") if part.isdigit()]
         sizes = parse_split(args.classes, sum(map(int, parts)))
         if len(sizes) != 2:
-            raise InputError(f"classes '{args.classes}' are not of the form 80-20")
+            raise InputError(f"--classes '{args.classes}' is not of the form 80-20")
         load = replace(load, known=sizes[0], novel=sizes[1])
     config = suited(options.configured(recipe.config(get_method(args.method), args.seed), args))
     if args.batch is not None:
@@ -101,7 +105,7 @@ def describe(content: dict[str, Any]) -> str:
     device = memory["device_peak_mib"]
     lines += [
         "",
-        f"start-up      {start['to_first_step']:.1f} s to the first step ({start['imports']:.1f} s of it imports);"
+        f"start-up      {start['to_first_step']:.1f} s to the first step ({start['imports']:.1f} s of them imports);"
         f" warm-up {start['stage_one_warm_up']:.1f} s in"
         f" stage one, {start['discovery_warm_up']:.1f} s in discovery",
         f"memory        {memory['host_peak_mib']:,.0f} MiB"
@@ -109,11 +113,11 @@ def describe(content: dict[str, Any]) -> str:
     ]
     if first["bare_loop_seconds"] is not None:
         lines.append(
-            f"bare loop     {first['bare_loop_seconds']:.3f} s for an epoch of stage one in plain PyTorch:"
-            f" ours takes {first['overhead_percent']:+.1f} %"
+            f"bare loop     {first['bare_loop_seconds']:.3f} s per epoch of stage one in plain PyTorch;"
+            f" overhead of hoarfrost {first['overhead_percent']:+.1f} %"
         )
     lines.append(
         f"floor         the multiplications at {content['floor']['multiplication_tflop_per_second']:.3g} TFLOP/s,"
-        " as a large product of matrices has it here"
+        " the speed of a large matrix product here"
     )
     return "\n".join(lines)

@@ -12,8 +12,8 @@ from hoarfrost.printing import printable
 
 SUMMARY = "list the classes of a model"
 DESCRIPTION = (
-    "List the classes of MODEL: whether each came with labels or in which discovery, what it was called before, which "
-    "classes were merged into it; and the classes that were rejected."
+    "List the classes of MODEL and those that were rejected. For each class: where it comes from (labels or a "
+    "discovery), its former name, and the classes merged into it."
 )
 EXAMPLE = "example: hoarfrost classes model2"
 
@@ -40,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
         for k in table.present
     ]
     rejected = [own[k] for k, column in enumerate(stands_for) if column < 0]
-    rows = [["class", "from", "called before", "merged into it"]]
+    rows = [["class", "from", "former name", "merged into it"]]
     for row in classes:
         came = "labels" if row["discovery"] is None else f"discovery {row['discovery']}"
         merged = ", ".join(map(printable, row["merged"]))

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from hoarfrost.cli import options, run
 
-SUMMARY = "the embedded digits: learns 0-4, discovers 5-9, writes a report"
+SUMMARY = "try it on the embedded digits: learn 0-4, discover 5-9, write a report"
 DESCRIPTION = (
-    "Learn the digits 0 to 4 with labels, discover 5 to 9 without, score both, and write a report; under a minute."
+    "Learn the digits 0 to 4 with labels, discover 5 to 9 without, score both, and write a report. "
+    "It takes less than a minute."
 )
 EXAMPLE = "example: hoarfrost demo --seed 1 --out runs/demo"
 
@@ -17,7 +18,10 @@ EXAMPLE = "example: hoarfrost demo --seed 1 --out runs/demo"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``demo``."""
     parser.add_argument(
-        "--out", default="runs/demo", metavar="DIR", help="replaced if it holds an earlier demo (default: runs/demo)"
+        "--out",
+        default="runs/demo",
+        metavar="DIR",
+        help="the run folder; an earlier demo there is replaced (default: runs/demo)",
     )
     options.add_method(parser)
     options.add_learning(parser)

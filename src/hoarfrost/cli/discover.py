@@ -20,25 +20,30 @@ if TYPE_CHECKING:
 
 SUMMARY = "discover new classes in a folder of unlabelled images"
 DESCRIPTION = (
-    "Sort the images below DIR, whatever its sub-folders, into known classes, new ones and unsure, and write a model "
-    "that knows old and new classes. report.html in it shows what was found."
+    "Sort the images in DIR and its sub-folders into known classes, new classes and unsure. Write a model that knows "
+    "both. Its report.html shows what was found."
 )
 EXAMPLE = "example: hoarfrost discover model photos/unsorted --out model2"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``discover``."""
-    parser.add_argument("model", metavar="MODEL", help="a model folder, from fit or from an earlier discover")
+    parser.add_argument("model", metavar="MODEL", help="a model folder, made by fit or an earlier discover")
     parser.add_argument("images", metavar="DIR", help="a folder of images, or an .npz file")
-    parser.add_argument("--novel", type=int, metavar="N", help="how many new classes there are (default: estimated)")
+    parser.add_argument("--novel", type=int, metavar="N", help="number of new classes (default: estimated)")
     parser.add_argument(
         "--only-new", action="store_true", help="no image is of a known class, as in the paper (default: some may be)"
     )
     parser.add_argument(
-        "--method", metavar="NAME", help="another method, after fit, from now on (default: the model's)"
+        "--method", metavar="NAME", help="the method of this and later discoveries (default: the model's)"
     )
     parser.add_argument("--out", required=True, metavar="MODEL2", help="the model folder to write")
-    parser.add_argument("--epochs", type=options.positive, metavar="N", help="how often every image is seen, this time")
+    parser.add_argument(
+        "--epochs",
+        type=options.positive,
+        metavar="N",
+        help="training epochs of this discovery (default: chosen by the method)",
+    )
     options.add_learning(parser, seed=None)
     options.add_reading(parser)
     options.add_compiling(parser)
@@ -66,10 +71,10 @@ def main(args: argparse.Namespace) -> int:
         before = by_another_method(fitted, get_method(args.method))
         if learner.novel_per_step and before.method.design != fitted.method.design:
             name = fitted.method.name
-            raise InputError(f"{model} has classes that were discovered by {name}: go on with it, without --method")
+            raise InputError(f"{model} has classes discovered by {name}: leave --method out")
     config = options.configured(before, args, discover_epochs=args.epochs)
     if config.method.design != before.method.design:
-        raise InputError("method.design belongs to the model: choose it with hoarfrost fit")
+        raise InputError("method.design cannot change after fit: set it with hoarfrost fit")
     changed = before.method.design != fitted.method.design
     learner.keep_features(options.features_of(model), options.features_of(out))
     processes = learner.runtime.processes
@@ -116,7 +121,12 @@ def main(args: argparse.Namespace) -> int:
                 learner.model.write_into(unfinished)
     content, text = summary_of(learner.model, groups, mixed=not args.only_new)
     where = printable(str(out))
-    return options.answer(args, {"model": str(out), **content}, f"{where}: {text}\nreport: {where}/report.html")
+    onward = f"Next: hoarfrost predict {options.quoted(out)} {options.quoted(args.images)}"
+    if content["new"]:
+        first = options.quoted(next(iter(content["new"])))
+        onward = f"Next: look at the report, then name the classes: hoarfrost name {options.quoted(out)} {first}=NAME"
+    text = f"{where}: {text}\nreport: {where}/report.html\n{onward}"
+    return options.answer(args, {"model": str(out), **content}, text)
 
 
 def summary_of(model: Model, groups: Sequence[Group], *, mixed: bool) -> tuple[dict[str, Any], str]:
@@ -141,14 +151,17 @@ def summary_of(model: Model, groups: Sequence[Group], *, mixed: bool) -> tuple[d
         for name, count in content["new"].items()
     ]
     if empty := [printable(name) for name, count in content["new"].items() if not count]:
-        remedy = "hoarfrost reject MODEL CLASS, or discover again with a smaller --novel"
-        lines.append(f"no image is surely of {few(empty)}: {remedy}")
+        remedy = "reject them (hoarfrost reject MODEL CLASS), or discover again with a smaller --novel"
+        lines.append(f"classes without sure images: {few(empty)}; {remedy}")
     if found.count is not None and names:
-        lines.append(f"number of new classes, estimated: {found.count.in_words()}{found.count.condition}")
+        lines.append(
+            f"estimated number of new classes: {found.count.in_words()}{found.count.condition}; --novel N sets it"
+        )
     if error is not None and names:
         lines.append(
-            f"old or new: some {100 * error:.0f} % of the sure images may be wrong, as in tries that hid known classes"
+            f"expect about {100 * error:.0f} in 100 of these old/new decisions to be wrong"
+            " (estimated by hiding known classes)"
         )
     if mixed and not names and found.known:
-        lines.append("a new class of a few images may be overlooked: the page shows the least sure images")
+        lines.append("a new class with few images can be missed: look at the least sure images in the report")
     return content, "\n".join(lines)

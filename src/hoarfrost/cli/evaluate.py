@@ -13,9 +13,9 @@ from hoarfrost.printing import MISSING, format_score, printable
 
 SUMMARY = "score a model on a labelled folder"
 DESCRIPTION = (
-    "Score MODEL on DIR, which has one sub-folder per class. Sub-folders named like a class of stage one are old "
-    "classes, all others new ones, which are matched to the discovered classes: on the images of --match, as the paper "
-    "does with the images that were discovered in, or else on DIR itself."
+    "Score MODEL on DIR, which has one sub-folder per class. Sub-folders named like a class that fit learned are old "
+    "classes, all others are new. New classes are matched to discovered ones on the images of --match, or on DIR. The "
+    "paper matches on the images of the discovery."
 )
 EXAMPLE = "example: hoarfrost evaluate model2 photos/checked --match photos/unsorted-with-truth"
 
@@ -36,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``evaluate``."""
     parser.add_argument("model", metavar="MODEL", help="a model folder")
     parser.add_argument("images", metavar="DIR", help="a folder with one sub-folder per class, or an .npz file")
-    parser.add_argument("--match", metavar="DIR", help="labelled images on which new classes are matched to clusters")
+    parser.add_argument(
+        "--match",
+        metavar="DIR",
+        help="labelled images on which new classes are matched to discovered ones (default: DIR)",
+    )
     options.add_reading(parser)
     options.add_running(parser, resume=False)
 
@@ -61,9 +65,9 @@ def main(args: argparse.Namespace) -> int:
 def _right(content: dict[str, Any]) -> str:
     """The share of the images that are right, in words."""
     scores = content["joint"]
-    parts = {"known classes": scores["old"], "new ones": scores["new"]}
+    parts = {"old classes": scores["old"], "new classes": scores["new"]}
     known = ", ".join(f"{score:.1f} % of {name}" for name, score in parts.items() if score is not None)
-    return f"{scores['all']:.1f} % are right ({known})"
+    return f"{scores['all']:.1f} % correct ({known})"
 
 
 def _scores(content: dict[str, Any]) -> str:
@@ -83,17 +87,17 @@ def _matching(content: dict[str, Any], match: str | None) -> str:
     """Which class of the model each new class of the folder was taken for, in words."""
     known_by, text = {row["known_by"] for row in content["classes"]}, "in percent"
     if "name" in known_by:
-        text += "; a class that you named is that of its name"
+        text += "; classes that you named are matched by name"
     if match is not None:
         text += f"; new classes matched on {printable(match)}"
     elif "matching" in known_by:
-        text += "; new classes matched on the scored images themselves, which flatters: see --match"
+        text += "; new classes matched on the scored images themselves, which is optimistic: see --match"
     return text
 
 
 def _by_class(content: dict[str, Any]) -> str:
     """A row a class, the worst first; the best are left out where there are many."""
-    titles, classes = ["class", "images", "right", "%", "called", "mistaken for"], content["classes"]
+    titles, classes = ["class", "images", "correct", "%", "called", "mistaken for"], content["classes"]
 
     def cells(row: dict[str, Any], room: int) -> list[str]:
         taken = "" if row["taken_for"] is None else f"{short(row['taken_for'], room)} ({row['taken']})"
@@ -109,7 +113,7 @@ def _by_class(content: dict[str, Any]) -> str:
         room -= 1
     left = classes[SHOWN:]
     least = format_score(left[0]["accuracy"]) if left else ""
-    more = f"\nand {len(left)} more from {least} % on: --json has all" if left else ""
+    more = f"\nand {len(left)} more with {least} % or more; --json lists all" if left else ""
     return table(room) + more
 
 
@@ -117,21 +121,19 @@ def _in_words(content: dict[str, Any]) -> str:
     """What the numbers of clusters and images say, a line each."""
     lines, count = [], content["new_classes"]
     if unknown := [short(row["class"]) for row in content["classes"] if row["called"] is None]:
-        lines.append(f"in no class of the model, so that none is right: {few(unknown)}")
+        lines.append(f"without a class of the model, so 0 % correct: {few(unknown)}")
     if spare := [f"{short(row['cluster'])} ({row['images']})" for row in content["clusters"] if row["class"] is None]:
-        lines.append(f"discovered classes that stand for none, with their images: {few(spare)}")
+        lines.append(f"discovered classes without a match (and their images): {few(spare)}")
     if count["found"] or count["true"]:
-        lines.append(f"new classes: {count['found']} discovered, {count['true']} in truth")
+        lines.append(f"new classes: {count['found']} discovered, {count['true']} true")
     for name, of in (("new", "images of new classes"), ("all", "all images")):
         scores = content["clustering"][name]
         if scores["purity"] is not None:
-            lines.append(f"predictions as clusters, {of}: purity {scores['purity']:.1f}, NMI {scores['nmi']:.1f}")
+            lines.append(f"clustering of {of}: purity {scores['purity']:.1f}, NMI {scores['nmi']:.1f}")
     sure, right = content["calibration"], content["joint"]["all"]
-    among = f"; of {sure['sure']} at 90 % or more, {sure['sure_accuracy']:.1f} %" if sure["sure"] else ""
-    lines.append(
-        f"probabilities: {sure['probability']:.1f} % on average, and {right:.1f} % of the images are right{among}"
-    )
-    lines.append(f"calibration error: {sure['error']:.3f}, where chance alone makes about {sure['by_chance']:.3f}")
+    among = f"; of {sure['sure']} images at 90 % or more, {sure['sure_accuracy']:.1f} % correct" if sure["sure"] else ""
+    lines.append(f"probabilities: {sure['probability']:.1f} % on average, {right:.1f} % of the images correct{among}")
+    lines.append(f"calibration error: {sure['error']:.3f} (about {sure['by_chance']:.3f} by chance alone)")
     if content["auroc_new"] is not None:
-        lines.append(f"telling new classes from known ones: AUROC {content['auroc_new']:.1f} (50 is chance)")
+        lines.append(f"new classes against old ones: AUROC {content['auroc_new']:.1f} (50 is chance)")
     return "\n".join(lines)

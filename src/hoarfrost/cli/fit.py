@@ -6,14 +6,18 @@ import argparse
 from pathlib import Path
 
 from hoarfrost.cli import options
+from hoarfrost.cli.table import few
 from hoarfrost.printing import printable
 
 SUMMARY = "learn the classes of a labelled image folder"
 DESCRIPTION = (
-    "Learn from DIR, which has one sub-folder of images per class, and write a model folder. The model remembers what "
-    "discovery needs: the images may be deleted. report.html in it says how well it will do."
+    "Learn the classes of DIR, which has one sub-folder of images per class, and write a model folder. The model holds "
+    "all that a discovery needs: the images may be deleted. Its report.html says how accurate the model is."
 )
 EXAMPLE = "example: hoarfrost fit photos/known --out model"
+
+NAMED = 12
+"""classes that the last lines name; JSON has all"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,9 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="MODEL", help="the model folder to write")
     options.add_method(parser)
     parser.add_argument(
-        "--image-size", type=int, metavar="PX", help="side to which images are resized (default: from the images)"
+        "--image-size",
+        type=int,
+        metavar="PX",
+        help="resize images to PX pixels a side (default: chosen for the images)",
     )
-    parser.add_argument("--epochs", type=options.positive, metavar="N", help="how often every image is seen")
+    parser.add_argument(
+        "--epochs", type=options.positive, metavar="N", help="training epochs (default: chosen by the method)"
+    )
     options.add_learning(parser)
     options.add_reading(parser)
     options.add_compiling(parser)
@@ -42,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
     from hoarfrost.data.doubts import doubts
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
-    from hoarfrost.report.gather import fit_report, write_report
+    from hoarfrost.report.gather import fit_report, measured, write_report
     from hoarfrost.settings import to_json
     from hoarfrost.training import work
     from hoarfrost.training.images import read_labelled
@@ -97,12 +106,13 @@ def main(args: argparse.Namespace) -> int:
         "backbone": learner.config.backbone,
         "accuracy": None if accuracy is None else round(accuracy, 6),
     }
-    names = ", ".join(map(printable, learner.class_names))
+    names = few([printable(name) for name in learner.class_names], NAMED)
     text = f"{printable(str(out))}: learned {len(learner.class_names)} classes from {len(images)} images ({names})"
     expected = (
-        "accuracy: not estimated, since nothing was held back; see hoarfrost evaluate, with other images"
+        "accuracy: not estimated, since no images were held out; measure it with hoarfrost evaluate on other images"
         if held_out is None
-        else f"accuracy: about {held_out.accuracy:.1f} % on images like these ({held_out.scored})"
+        else f"accuracy: about {held_out.accuracy:.1f} % on images like these ({measured(held_out, learner.config)})"
     )
     page = f"report: {printable(str(out))}/report.html"
-    return options.answer(args, summary, f"{text}\n{in_words(learner.config)}\n{expected}\n{page}")
+    onward = f"Next: hoarfrost discover {options.quoted(out)} FOLDER --out {options.quoted(f'{out}2')}"
+    return options.answer(args, summary, "\n".join([text, in_words(learner.config), expected, page, onward]))

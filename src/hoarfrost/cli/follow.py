@@ -29,14 +29,14 @@ MANY = 250
 QUICK = 1.0
 """seconds: of epochs that take less not each has a line"""
 
-LOOKING, HOLDING_BACK = "looking at images", "trying known classes as new ones"
-SORTING = "telling {} images apart"
+LOOKING, HOLDING_BACK = "reading images", "calibrating on hidden known classes"
+SORTING = "sorting {} images"
 """what takes a while beside the training"""
 
 
 def stage_name(stage: int) -> str:
     """A stage in words."""
-    return "learning old classes" if stage == 0 else f"discovering, step {stage}"
+    return "learning labelled classes" if stage == 0 else f"discovering, step {stage}"
 
 
 class Lines(Observer):
@@ -218,7 +218,7 @@ class TensorBoard(Observer):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise InputError("--tensorboard needs the package: pip install 'hoarfrost[tensorboard]'") from None
+            raise InputError("--tensorboard needs TensorBoard: pip install 'hoarfrost[tensorboard]'") from None
         self.folder, self.kind = folder, SummaryWriter
         self.writer: Any = None
         self.over = False
@@ -239,7 +239,7 @@ class TensorBoard(Observer):
                 work()
         except OSError as error:
             self.over = True
-            warnings.warn(f"TensorBoard's log ends here: {error.strerror or error}", stacklevel=2)
+            warnings.warn(f"the TensorBoard log stops here, the run continues: {error.strerror or error}", stacklevel=2)
 
     def _write(self, entry: Entry) -> None:
         prefix, epoch = f"stage-{entry['stage']}", entry["epoch"]

@@ -11,19 +11,19 @@ from hoarfrost.printing import printable
 if TYPE_CHECKING:
     from hoarfrost.models.classes import ClassTable
 
-SUMMARY = "make classes of a model part of another one"
+SUMMARY = "merge classes of a model into one"
 DESCRIPTION = (
-    "Make each CLASS of MODEL part of INTO, the last one named, in place: its images are predicted as that one from "
-    "then on. 'hoarfrost undo' takes the last one back."
+    "Merge each CLASS of MODEL into INTO, in place. Images of CLASS are then predicted as INTO. 'hoarfrost undo' takes "
+    "back the last merge, one class at a time."
 )
-EXAMPLE = "example: hoarfrost merge model2 new-3 new-1    (what was new-3 is new-1 now)"
+EXAMPLE = "example: hoarfrost merge model2 new-3 new-1    (new-3 becomes part of new-1)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``merge``."""
     parser.add_argument("model", metavar="MODEL", help="the model folder to change")
-    parser.add_argument("classes", metavar="CLASS", nargs="+", help="what becomes part of INTO")
-    parser.add_argument("into", metavar="INTO", help="the class that stays")
+    parser.add_argument("classes", metavar="CLASS", nargs="+", help="a class to merge into INTO")
+    parser.add_argument("into", metavar="INTO", help="the class to keep")
     options.add_json(parser)
 
 

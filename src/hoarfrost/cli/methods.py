@@ -6,8 +6,8 @@ import argparse
 
 from hoarfrost.cli import options
 
-SUMMARY = "the methods, with one line and the paper of each"
-DESCRIPTION = "List the methods that --method of other commands takes."
+SUMMARY = "list the methods"
+DESCRIPTION = "List the methods that --method accepts, by paper, with a line on each."
 EXAMPLE = "example: hoarfrost methods --json"
 
 

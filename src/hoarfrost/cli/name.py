@@ -11,10 +11,10 @@ from hoarfrost.printing import printable
 if TYPE_CHECKING:
     from hoarfrost.models.classes import ClassTable
 
-SUMMARY = "give classes of a model the names that you know them by"
+SUMMARY = "rename classes of a model"
 DESCRIPTION = (
-    "Give classes of MODEL other names, in place. Predictions have the new names from then on, and so have models that "
-    "later discoveries make of it. 'hoarfrost undo' takes the last one back."
+    "Rename classes of MODEL, in place. Predictions and later discoveries use the new names. 'hoarfrost undo' takes "
+    "back the last name."
 )
 EXAMPLE = "example: hoarfrost name model2 new-1=hibiscus new-2='garden rose'"
 
@@ -22,7 +22,7 @@ EXAMPLE = "example: hoarfrost name model2 new-1=hibiscus new-2='garden rose'"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``name``."""
     parser.add_argument("model", metavar="MODEL", help="the model folder to change")
-    parser.add_argument("names", metavar="CLASS=NAME", nargs="+", help="what a class is called now, and from now on")
+    parser.add_argument("names", metavar="CLASS=NAME", nargs="+", help="the present name of a class, and its new name")
     options.add_json(parser)
 
 
@@ -31,7 +31,7 @@ def main(args: argparse.Namespace) -> int:
     from hoarfrost.errors import require
 
     for text in args.names:
-        form = "give it as in new-1=hibiscus, and a name with spaces in quotes"
+        form = "write it as in new-1=hibiscus, with quotes around a name with spaces"
         require("=" in text[1:], f"'{text}' is not of the form CLASS=NAME: {form}")
     said = []
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hoarfrost import plugins
 from hoarfrost.launch import Launched
-from hoarfrost.printing import printable_json, printable_lines
+from hoarfrost.printing import printable, printable_json, printable_lines
 
 if TYPE_CHECKING:
     from hoarfrost.config import Config
@@ -33,7 +34,7 @@ def positive(text: str) -> int:
     except ValueError:
         value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' must be a whole number above 0")
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, not '{text}'")
     return value
 
 
@@ -44,7 +45,7 @@ def probability(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"'{text}' must be a number from 0 to 1")
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, not '{text}'")
     return value
 
 
@@ -56,7 +57,7 @@ def add_threshold(parser: argparse.ArgumentParser, default: float | None) -> Non
         type=probability,
         default=default,
         metavar="P",
-        help=f"images whose best class is less probable than P are unsure (default: {usual})",
+        help=f"call an image unsure if its best class has a probability below P (default: {usual})",
     )
 
 
@@ -65,14 +66,12 @@ def add_running(parser: argparse.ArgumentParser, *, resume: bool = True) -> None
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N (default: auto)")
     add_json(parser)
     if resume:
-        parser.add_argument("--resume", action="store_true", help="go on with what is in --out, or start it")
+        parser.add_argument("--resume", action="store_true", help="continue an interrupted run in --out, or start one")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """How to answer."""
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object on standard output, nothing else there"
-    )
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object on standard output")
 
 
 def add_compiling(parser: argparse.ArgumentParser) -> None:
@@ -81,25 +80,25 @@ def add_compiling(parser: argparse.ArgumentParser) -> None:
         "--compile",
         default="auto",
         choices=["auto", "on", "off"],
-        help="compile the training step (default: auto, on a GPU where a stage is long enough to gain by it)",
+        help="compile the training step (default: auto: long stages on a GPU)",
     )
 
 
 def place(text: str) -> Path:
     """The name of a folder, for argparse."""
     if not text:
-        raise argparse.ArgumentTypeError("it does not name a folder")
+        raise argparse.ArgumentTypeError("'' does not name a folder")
     return Path(text)
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
     """Where decoded images are kept."""
     parser.add_argument(
-        "--from-disk", action="store_true", help="decode images when they are used (default: where memory is short)"
+        "--from-disk",
+        action="store_true",
+        help="decode images each time they are used (default: only if memory is short)",
     )
-    parser.add_argument(
-        "--cache", metavar="DIR", type=place, help="keep decoded images in one file in DIR, and read them from it"
-    )
+    parser.add_argument("--cache", metavar="DIR", type=place, help="cache decoded images in a file in DIR")
 
 
 def keeping(args: argparse.Namespace) -> ImageStorage:
@@ -113,7 +112,7 @@ def add_learning(parser: argparse.ArgumentParser, *, seed: int | None = 0) -> No
     """What decides the training."""
     default = "the model's" if seed is None else str(seed)
     parser.add_argument(
-        "--seed", type=int, default=seed, metavar="N", help=f"decides every random number (default: {default})"
+        "--seed", type=int, default=seed, metavar="N", help=f"seed of all random numbers (default: {default})"
     )
     add_settings(parser)
 
@@ -136,10 +135,10 @@ def add_method(parser: argparse.ArgumentParser, default: str = "hoarfrost") -> N
         "--method",
         default=default,
         metavar="NAME",
-        help=f"one of those that 'hoarfrost methods' lists (default: {default})",
+        help=f"a method that 'hoarfrost methods' lists (default: {default})",
     )
     names = listed("resnet18", "small", "efficientnet-lite0", "hf:NAME", group=plugins.BACKBONES)
-    parser.add_argument("--backbone", default="auto", metavar="NAME", help=f"{names} (default: what suits)")
+    parser.add_argument("--backbone", default="auto", metavar="NAME", help=f"{names} (default: automatic)")
 
 
 def add_variant(parser: argparse.ArgumentParser) -> None:
@@ -148,7 +147,7 @@ def add_variant(parser: argparse.ArgumentParser) -> None:
         "--variant",
         default="code",
         metavar="NAME",
-        help="code (the default): the authors' public code; paper: as printed; released: the authors' first scripts",
+        help="settings: code (the authors'), released (their first scripts) or paper",
     )
 
 
@@ -184,6 +183,11 @@ def change_classes(args: argparse.Namespace, decide: Callable[[ClassTable], Clas
 def features_of(model: str | Path) -> str:
     """Where the features of photographs that a model was given are kept, for others that are given them too."""
     return f"{Path(model).absolute()}.features"
+
+
+def quoted(path: str | Path) -> str:
+    """A path as a command that a person copies has it."""
+    return shlex.quote(printable(str(path)))
 
 
 def print_raw(text: str) -> int:

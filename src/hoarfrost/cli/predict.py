@@ -9,10 +9,10 @@ from typing import Any
 from hoarfrost.cli import options
 from hoarfrost.printing import cell, printable
 
-SUMMARY = "say of each image which class it is"
+SUMMARY = "predict the class of each image"
 DESCRIPTION = (
-    "Print a CSV with the header path,class,probability,kind; kind is old for classes that had labels, new for "
-    "discovered ones."
+    "Print a CSV with the header path,class,probability,kind. kind is old for a class with labels and new for a "
+    "discovered one."
 )
 EXAMPLE = "example: hoarfrost predict model2 photos/today > today.csv"
 
@@ -21,18 +21,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``predict``."""
     parser.add_argument("model", metavar="MODEL", help="a model folder")
     parser.add_argument("paths", metavar="DIR", nargs="*", help="folders of images, image files, or an .npz file")
+    parser.add_argument("--list", metavar="FILE", help="a file with more paths, one per line; - reads standard input")
     parser.add_argument(
-        "--list", metavar="FILE", help="a file that lists more of them, a path a line; - for standard input"
-    )
-    parser.add_argument(
-        "--top", type=options.positive, metavar="N", help="add the N most probable classes, each with its probability"
+        "--top", type=options.positive, metavar="N", help="add the N most probable classes with their probabilities"
     )
     options.add_threshold(parser, None)
-    parser.add_argument("--out", metavar="FILE", help="write the CSV there instead of printing it")
+    parser.add_argument("--out", metavar="FILE", help="write the CSV to FILE instead of printing it")
     parser.add_argument(
         "--raw",
         action="store_true",
-        help="names in the CSV as they are: no apostrophe before what a spreadsheet would compute, no escapes",
+        help="write names unchanged; otherwise cells that look like formulas get a leading apostrophe, and control "
+        "characters are escaped",
     )
     options.add_reading(parser)
     options.add_running(parser, resume=False)
@@ -53,10 +52,10 @@ def main(args: argparse.Namespace) -> int:
         if Path(args.out).exists():
             raise InputError(f"{args.out} already exists: choose another --out")
         if not Path(args.out).parent.is_dir():
-            raise InputError(f"there is no folder {Path(args.out).parent}: make it, or choose another --out")
+            raise InputError(f"there is no folder {Path(args.out).parent}: create it, or choose another --out")
     paths = [*args.paths, *(_listed(args.list) if args.list is not None else ())]
     if not paths:
-        raise InputError("there is nothing to predict: give DIR, a folder of images, or image files, or --list FILE")
+        raise InputError("there is nothing to predict: give DIR (folders, image files or an .npz file) or --list FILE")
     learner = Learner.load(args.model, args.device)
     learner.keep_features(options.features_of(args.model), add=False)
     given: Path | list[str] = Path(paths[0]) if len(paths) == 1 else paths

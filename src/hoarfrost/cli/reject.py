@@ -11,11 +11,11 @@ from hoarfrost.printing import printable
 if TYPE_CHECKING:
     from hoarfrost.models.classes import ClassTable
 
-SUMMARY = "have discovered classes of a model count as none"
+SUMMARY = "discard discovered classes that are not real"
 DESCRIPTION = (
-    "Take discovered classes of MODEL out of its predictions, in place: their images go to the class that suits them "
-    "next, or are unsure. A later discovery may find such a class again; one that is given a name stays instead. "
-    "'hoarfrost undo' takes the last one back."
+    "Discard discovered classes of MODEL, in place. Their images go to the next most probable class, or become unsure. "
+    "A later discovery may find a rejected class again; a class that you name instead is kept. 'hoarfrost undo' takes "
+    "back the last rejection."
 )
 EXAMPLE = "example: hoarfrost reject model2 new-4"
 
@@ -35,6 +35,6 @@ def main(args: argparse.Namespace) -> int:
             table = table.reject(name)
         return table
 
-    onward = "its images go to what suits them next, or are unsure"
-    said = [f"{printable(name)} is no class any more: {onward}" for name in args.classes]
+    onward = "its images go to the next most probable class, or become unsure"
+    said = [f"{printable(name)} is rejected: {onward}" for name in args.classes]
     return options.change_classes(args, decide, said)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from hoarfrost.paper.estimate import Estimate
     from hoarfrost.paper.plan import Planned
 
-SUMMARY = "the paper's tables and figures, with the published numbers beside ours"
+SUMMARY = "reproduce tables and figures of the paper, beside the published numbers"
 DESCRIPTION = (
-    "Carry out the runs of tables or figures of the paper and make these. Stage one is trained once; finished runs "
-    "are found and not repeated; an interrupted table goes on where it was."
+    "Run what tables or figures of the paper need, then make them. Stage one is trained once and shared. Finished runs "
+    "are not repeated; the same command continues an interrupted table."
 )
 EXAMPLE = "example: hoarfrost reproduce table4 --dataset cifar10 --seeds 3 --data data"
 
@@ -34,24 +34,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "tables",
         nargs="+",
         metavar="TABLE",
-        help="table1 to table5, tableA3 to tableA6, figure4, figure5, figureA1 to figureA3; several, one after the "
-        "other, share their runs",
+        help="table1 to table5, tableA3 to tableA6, figure4, figure5, figureA1 to figureA3; several share their runs",
     )
     parser.add_argument(
-        "--dataset", action="append", metavar="NAME", help="one data set; may be repeated (default: those of the paper)"
+        "--dataset", action="append", metavar="NAME", help="a data set; may be repeated (default: those of the paper)"
     )
     parser.add_argument("--seeds", type=options.positive, default=1, metavar="N", help="seeds 0 to N-1 (default: 1)")
-    parser.add_argument("--data", default="data", metavar="DIR", help="where the data sets are (default: data)")
-    parser.add_argument("--download", action="store_true", help="fetch a missing data set into --data")
+    parser.add_argument("--data", default="data", metavar="DIR", help="the folder of the data sets (default: data)")
+    parser.add_argument("--download", action="store_true", help="download a missing data set into --data")
     parser.add_argument(
         "--out",
         default="runs/reproduce",
         type=options.place,
         metavar="DIR",
-        help="all runs and tables (default: runs/reproduce)",
+        help="the folder of all runs and tables (default: runs/reproduce)",
     )
     parser.add_argument(
-        "--epochs", type=options.positive, metavar="N", help="a shorter course: N epochs where the data set has its own"
+        "--epochs",
+        type=options.positive,
+        metavar="N",
+        help="shorten all training so that a usual discovery has N epochs",
     )
     options.add_variant(parser)
     options.add_settings(parser)
@@ -59,17 +61,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--jobs",
         type=options.positive,
         metavar="N",
-        help="runs at a time on the CPU or on each GPU (default: 4 on a GPU, fewer below 24 GiB, 1 on a CPU and on each"
-        " GPU of a cluster)",
+        help="parallel runs on the CPU or on each GPU (default: 4 on a GPU, fewer below 24 GiB; 1 on a CPU and on a"
+        " cluster's GPU)",
     )
     parser.add_argument(
-        "--ray", metavar="ADDRESS", help="carry the runs out on a Ray cluster, which sees --out and --data too"
+        "--ray", metavar="ADDRESS", help="run on a Ray cluster, whose machines must share --out and --data"
     )
-    parser.add_argument("--dry-run", action="store_true", help="only list the runs and about how long they will take")
+    parser.add_argument("--dry-run", action="store_true", help="only list the runs with estimates of their time")
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N (default: auto)")
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object on standard output, nothing else there"
-    )
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object on standard output")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -101,7 +101,7 @@ def main(args: argparse.Namespace) -> int:
             done += what == "done"
             log = log_of(folder, run)
             if what == "failed":
-                what = f"failed, see {log}: {last_line(log) or 'it said nothing'}"
+                what = f"failed, see {log}: {last_line(log) or 'no output'}"
             elif what.startswith("was ended"):
                 what = f"{what}, see {log}"
             _tell(f"[{done}/{len(plan)}] {run.name} {what}")
@@ -111,14 +111,14 @@ def main(args: argparse.Namespace) -> int:
 
         def begin() -> None:
             folder.mkdir(parents=True, exist_ok=True)
-            _tell(f"{len(missing)} of {len(plan)} runs to do; all in {folder}")
+            _tell(f"{len(missing)} of {len(plan)} runs to do, in {folder}")
             estimate.measure()
             counting.start()
 
         try:
             failed = _carry_out(args, missing, begin, said, on_gpu=device.type == "cuda")
         except KeyboardInterrupt:
-            _tell("the same command goes on from here")
+            _tell("run the same command again to continue")
             raise
         finally:
             if counting.is_alive():
@@ -136,7 +136,7 @@ def main(args: argparse.Namespace) -> int:
     options.answer(args, {**whole, "failed": [run.name for run in failed]}, "\n\n".join(texts))
     if failed:
         which = "a run" if len(failed) == 1 else f"{len(failed)} runs"
-        _tell(f"{which} failed; once the cause is gone, the same command does what is missing")
+        _tell(f"{which} failed; mend the cause, then run the same command again")
     return 1 if failed else 0
 
 
@@ -235,7 +235,7 @@ def _draw(args: argparse.Namespace, asked: Asked) -> tuple[dict[str, Any], str, 
             try:
                 shown += [] if content is None else pictures.panels(table, labels[run.method], content)
             except InputError as error:
-                _tell(f"{run.name} cannot be drawn: {error}; without {args.out / run.name} it is run again")
+                _tell(f"{run.name} cannot be drawn: {error}; remove {args.out / run.name} to run it again")
                 unreadable.append(run)
         if shown:
             place = path if args.dataset and len(asked.datasets) == 1 else path.with_name(f"{path.name}-{dataset}")
@@ -255,7 +255,7 @@ def _list(args: argparse.Namespace, plan: Sequence[Planned], estimate: Estimate)
         total += seconds
         rows.append({"run": run.name, "finished": finished, "seconds": round(seconds)})
         lines.append(f"{run.name:{width}}  {'finished' if finished else 'about ' + _duration(seconds)}")
-    lines.append(f"{len(plan)} runs, about {_duration(total)} one after the other")
+    lines.append(f"{len(plan)} runs, about {_duration(total)} if run one after the other")
     which = {"table": args.tables[0]} if len(args.tables) == 1 else {"tables": args.tables}
     content = {**which, "runs": rows, "seconds": round(total)}
     return options.answer(args, content, "\n".join(lines))
@@ -283,7 +283,7 @@ def _duration(seconds: float) -> str:
 
 
 def _tell_duration(estimate: Estimate, plan: Sequence[Planned]) -> None:
-    _tell(f"about {_duration(estimate.total(plan))} for all that is to do, one run after the other")
+    _tell(f"about {_duration(estimate.total(plan))} in total, if run one after the other")
 
 
 def _tell(text: str) -> None:

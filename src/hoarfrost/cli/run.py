@@ -11,9 +11,9 @@ from hoarfrost.cli import options
 from hoarfrost.errors import InputError
 from hoarfrost.printing import printable
 
-SUMMARY = "a whole scenario on a data set, scored"
+SUMMARY = "run and score a whole scenario on a data set"
 DESCRIPTION = (
-    "Learn a data set's first classes with labels, discover the others step by step without, and score every step."
+    "Learn the first classes of a data set with labels, discover the others step by step without, and score each step."
 )
 EXAMPLE = "example: hoarfrost run --dataset cifar100 --split 80-20 --method frost --out runs/frost"
 
@@ -26,13 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=options.listed("digits", "cifar10", "cifar100", "tiny-imagenet", "folder", group=plugins.DATASETS),
     )
-    parser.add_argument("--data", default="data", metavar="DIR", help="where the data set is (default: data)")
-    parser.add_argument("--download", action="store_true", help="fetch a missing data set into --data")
-    parser.add_argument("--split", metavar="A-B-…", help="classes a step, as in 5-5 or 80-10-10 (default: the paper's)")
+    parser.add_argument("--data", default="data", metavar="DIR", help="the folder of the data set (default: data)")
+    parser.add_argument("--download", action="store_true", help="download a missing data set into --data")
+    parser.add_argument(
+        "--split", metavar="A-B-…", help="classes per step, as in 5-5 or 80-10-10 (default: the paper's)"
+    )
     parser.add_argument(
         "--class-order", default="natural", metavar="ORDER", help="natural or seeded (default: natural)"
     )
-    parser.add_argument("--out", required=True, metavar="DIR", help="the run folder")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the run folder to write")
     options.add_method(parser)
     options.add_variant(parser)
     parser.add_argument(
@@ -40,19 +42,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="SHARE",
-        help="of the labelled images this share comes back later, without labels",
+        help="share of the labelled images that come back without labels (default: 0)",
     )
     parser.add_argument(
-        "--novel", default="given", choices=["given", "auto"], help="auto: estimate how many new classes there are"
+        "--novel",
+        default="given",
+        choices=["given", "auto"],
+        help="the number of new classes: the true one, or an estimate (default: given)",
     )
     parser.add_argument(
-        "--epochs", type=options.positive, metavar="N", help="epochs of each discovery; ramps and drops are scaled"
+        "--epochs", type=options.positive, metavar="N", help="epochs of each discovery; the schedules are scaled to it"
     )
     parser.add_argument("--fit-epochs", type=options.positive, metavar="N", help="epochs of stage one")
     parser.add_argument(
-        "--share", metavar="DIR", type=options.place, help="keep stage-one models in DIR, and take those that are there"
+        "--share", metavar="DIR", type=options.place, help="keep stage-one models in DIR and reuse those that are there"
     )
-    parser.add_argument("--tensorboard", action="store_true", help="log for TensorBoard too, in DIR/tensorboard")
+    parser.add_argument("--tensorboard", action="store_true", help="also log for TensorBoard, in DIR/tensorboard")
     options.add_learning(parser)
     options.add_reading(parser)
     options.add_compiling(parser)
@@ -95,7 +100,7 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
     )
     split = args.split or recipe.split
     if split is None:
-        raise InputError(f"the data set '{args.dataset}' has no usual split: give one, as in --split 5-5")
+        raise InputError(f"the data set '{args.dataset}' has no default split: give one, as in --split 5-5")
     keep = options.keeping(args)
     train, test = load_dataset(
         args.dataset,

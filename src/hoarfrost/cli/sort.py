@@ -10,11 +10,11 @@ from hoarfrost.data.unsure import UNSURE, UNSURE_BELOW
 from hoarfrost.errors import InputError
 from hoarfrost.printing import printable
 
-SUMMARY = "put the images of a folder into a folder for each class"
+SUMMARY = "copy images into a folder for each class"
 DESCRIPTION = (
-    "Copy every image below DIR into a folder of --into that is named like its class, and those that MODEL is not sure "
-    "of into its folder unsure. DIR stays as it is; nothing is ever overwritten. --resume adds to what was sorted "
-    "before, month after month: images that were sorted there once are left where they are now."
+    "Copy every image in DIR and its sub-folders into a folder of --into named after its class. Unsure images go into "
+    "the folder unsure. DIR does not change, and no file is overwritten. --resume adds new images to an old --into: "
+    "images sorted before stay where they are."
 )
 EXAMPLE = "example: hoarfrost sort model2 photos/today --into photos/sorted"
 
@@ -29,15 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=options.place,
         metavar="DIR2",
-        help="the folder to fill; it must be new or empty, or one for --resume",
+        help="the folder to fill: new or empty, or an earlier one with --resume",
     )
-    parser.add_argument("--link", action="store_true", help="make symbolic links to the images, no copies")
+    parser.add_argument("--link", action="store_true", help="make symbolic links instead of copies")
     options.add_threshold(parser, UNSURE_BELOW)
     options.add_reading(parser)
     options.add_running(parser, resume=False)
-    parser.add_argument(
-        "--resume", action="store_true", help="add to what --into holds: images that were not sorted there yet"
-    )
+    parser.add_argument("--resume", action="store_true", help="add images that --into does not hold yet")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -79,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
     named = {
         folder_of(k) if k >= 0 and name == UNSURE else name: (folder_of(k), counts[k]) for k, name in called.items()
     }
-    rest = "" if put == len(found) else f", {len(found) - put} more were sorted before"
+    rest = "" if put == len(found) else f", {len(found) - put} were sorted before"
     lines = [
         f"{printable(str(into))}: {put} image{'' if put == 1 else 's'} {'linked' if args.link else 'copied'}{rest}",
     ]
@@ -90,7 +88,7 @@ def main(args: argparse.Namespace) -> int:
         lines.append(f"  {printable(name)}  {count} image{'' if count == 1 else 's'}{other}")
     for before, now in target.renamed.items():
         place = printable(target.folders[before])
-        lines.append(f"what was sorted as {printable(before)} stays in {place}: it is {printable(now)} now")
+        lines.append(f"{printable(before)} is now called {printable(now)}; its images stay in the folder {place}")
     summary = {
         "into": str(into),
         "images": len(found),
@@ -108,6 +106,6 @@ def _check(images: Path, into: Path) -> None:
     check_folder_of_images(images)
     store.check_folder(into, "--into")
     if images.resolve() == into.resolve():
-        raise InputError(f"{into} holds the images that are to be sorted: choose another --into")
+        raise InputError(f"{into} is the folder of the images to sort: choose another --into")
     if images.resolve() in into.resolve().parents:
-        raise InputError(f"{into} is inside of {images}, whose images are sorted: choose another --into")
+        raise InputError(f"{into} is inside {images}, the folder of the images to sort: choose another --into")

@@ -64,8 +64,8 @@ def score_table(metrics: Mapping[str, Any]) -> str:
             [str(step["index"]), *(format_score(step["original_rt"][key]) for key in ("old", "new", "all"))]
         )
     found = [
-        f"step {step['index']}: {step['found']} new classes found for {step['novel']}; AUROC of old against new"
-        f" {format_score(step['auroc_new'])}; category discovery, test images: Old / New / All"
+        f"step {step['index']}: {step['found']} new classes found, {step['novel']} true; AUROC of old against new"
+        f" {format_score(step['auroc_new'])}; category discovery on test images: Old / New / All"
         f" {numbers([step['category_discovery'][key] for key in ('old', 'new', 'all')])}"
         for step in metrics["steps"]
         if "found" in step
@@ -73,12 +73,12 @@ def score_table(metrics: Mapping[str, Any]) -> str:
     order = ", seeded class order" if metrics["class_order"] == "seeded" else ""
     lines = [
         f"{metrics['method']} on {metrics['dataset']}, split {metrics['split']}{order}, seed {metrics['seed']}",
-        f"stage one: {format_score(metrics['stage_one'])} on its classes",
+        f"stage one: {format_score(metrics['stage_one'])} on the labelled classes",
         f"{metrics['seconds']['total']:.0f} s of training and scoring",
         "",
         align(rows),
         "",
-        *(found or ["the original protocol of ResTune:", align(originals)]),
+        *(found or ["Original ResTune protocol:", align(originals)]),
         "",
         "Percent of the test images; docs/protocol.md explains each column.",
     ]

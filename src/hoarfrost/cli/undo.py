@@ -11,10 +11,10 @@ from hoarfrost.printing import printable
 if TYPE_CHECKING:
     from hoarfrost.models.classes import ClassTable
 
-SUMMARY = "take the last name, merge or reject back"
+SUMMARY = "undo the last name, merge or reject"
 DESCRIPTION = (
-    "Take the last decision on the classes of MODEL back, in place: of 'name', 'merge' or 'reject', one class at a "
-    "time. Repeated, it goes back to the classes as they were found."
+    "Undo the last 'name', 'merge' or 'reject' of MODEL, in place, one class at a time. Repeat it to return to the "
+    "classes as they were found."
 )
 EXAMPLE = "example: hoarfrost undo model2"
 

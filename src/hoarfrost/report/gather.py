@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost import evaluation, metrics, store
+from hoarfrost.config import Config
 from hoarfrost.data.images import ImageSet
 from hoarfrost.models.model import Discovery
 from hoarfrost.report.data import DiscoveryData, FitData, Group, LabelledClass, ReportData, Shown
@@ -105,6 +106,14 @@ def _facts(learner: Learner, log: Sequence[Entry]) -> tuple[tuple[str, str], ...
     )
 
 
+def measured(held_out: HeldOut, config: Config) -> str:
+    """On which images the accuracy of ``fit`` was measured, in words."""
+    scored, count = int((held_out.predicted >= 0).sum()), len(held_out.predicted)
+    if config.holds_back:
+        return f"measured on {scored} images that were not trained on"
+    return f"cross-validated on {'all ' if scored == count else f'{scored} of '}{count} images"
+
+
 def fit_report(
     learner: Learner, images: ImageSet, held_out: HeldOut | None, log: Sequence[Entry], *, doubts: Sequence[str]
 ) -> FitData:
@@ -118,7 +127,7 @@ def fit_report(
         rows = [LabelledClass(name, size) for name, size in zip(names, sizes, strict=True)]
         return FitData(
             sentence=learned,
-            expected="How well it will do was not estimated, since no image was held back.",
+            expected="Accuracy was not estimated, since no images were held out: measure it with hoarfrost evaluate.",
             doubts=doubts,
             classes=rows,
             facts=_facts(learner, log),
@@ -147,7 +156,8 @@ def fit_report(
     return FitData(
         sentence=learned,
         expected=(
-            f"About {held_out.accuracy:.1f} % of images like these will be right, as measured with {held_out.scored}."
+            f"Expect about {held_out.accuracy:.1f} % of images like these to be right"
+            f" ({measured(held_out, learner.config)})."
         ),
         doubts=doubts,
         classes=[row(c) for c in range(len(names))],
