@@ -27,14 +27,39 @@ DEEPEST = 50
 
 def open_regular(path: str | Path) -> BinaryIO:
     """Opens a file to read bytes from it; anything but a regular file is an ``OSError``. A pipe is not waited for."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    return os.fdopen(_regular(path, os.O_RDONLY), "rb")
+
+
+def open_own(path: Path, *, private: bool = False) -> BinaryIO:
+    """Opens a file of ours to read it and to add to its end, and makes it where it is missing. A link is refused.
+
+    private: it must be missing.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (os.O_EXCL if private else 0)
+    return os.fdopen(_regular(path, flags | getattr(os, "O_NOFOLLOW", 0)), "r+b")
+
+
+def check_own_folder(folder: Path) -> None:
+    """Refuses what stands in the place of a folder of ours and is none: a link may lead anywhere."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise damaged(folder, "it is not a folder of its own")
+
+
+def _regular(path: str | Path, flags: int) -> int:
+    """A handle of a regular file."""
+    try:
+        handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OSError(errno.ELOOP, "A link where a file belongs", str(path)) from None
     try:
         mode = os.fstat(handle).st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "Not a regular file", str(path))
-        return os.fdopen(handle, "rb")
+        return handle
     except BaseException:
         os.close(handle)
         raise

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import filecmp
 import hashlib
-import json
-import os
 import re
-import shutil
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,15 +14,13 @@ from hoarfrost.data.unsure import UNSURE
 from hoarfrost.errors import InputError
 from hoarfrost.models.model import Model
 from hoarfrost.printing import STEERING
+from hoarfrost.reading import check_own_folder
 
-NOTE, IMAGES = ".sorted", "images.jsonl"
-"""a hidden folder that says what was sorted, and its file with the images; readers of images do not look into it"""
+NOTE = ".sorted"
+"""a hidden folder that says what was sorted; readers of images do not look into it"""
 
 LONGEST = 100
 """bytes of a folder's name; file systems take 255"""
-
-Image = tuple[str, int, int]
-"""path, size in bytes, and time of the last change: an image with another one of these is another image"""
 
 
 @dataclass(frozen=True)
@@ -51,6 +44,9 @@ class SortedFolder:
     def of(cls, into: Path, *, resume: bool) -> SortedFolder:
         """Of a place; refuses whatever else is there."""
         note = cls(into).note
+        check_own_folder(note.parent)
+        if note.is_symlink():
+            raise store.damaged(note, "it is a link")
         if not note.is_file():
             if into.exists() and store.strangers(into, {NOTE}):
                 raise InputError(f"{into} already holds something else: choose another --into")
@@ -102,37 +98,6 @@ class SortedFolder:
         store.write_json(self.note, {"format": store.FORMAT, **content})
         return True
 
-    def add(self, images: Path, paths: Iterable[str], folders: Iterable[str], *, link: bool) -> int:
-        """Copies images of a folder, or links to them, into folders of classes; gives how many.
-
-        Those that were sorted before are left out, wherever they are now.
-        """
-        put, whole, record = 0, images.resolve(), self.into / NOTE / IMAGES
-        with record.open("a") as file:
-            there = _images_in(record)
-            for path, folder in zip(paths, folders, strict=True):
-                inside = os.path.relpath(path, images)
-                image = _identity(whole / inside)
-                if image not in there:
-                    put += _put(Path(path), self.into / folder / inside, link=link)
-                    file.write(f"\n{json.dumps(image)}")
-        return put
-
-
-def _images_in(record: Path) -> set[Image]:
-    """Those that were sorted; a line that was cut short is passed over, and its image sorted again."""
-    there = set[Image]()
-    for line in record.read_text(errors="replace").splitlines():
-        with suppress(ValueError, TypeError):
-            path, size, time = json.loads(line)
-            there.add((path, size, time))
-    return there
-
-
-def _identity(path: Path) -> Image:
-    status = path.stat()
-    return str(path), status.st_size, status.st_mtime_ns
-
 
 def folder_names(names: Sequence[str], taken: Collection[str] = ()) -> list[str]:
     """Names of folders for classes of any name, each another one and none that is taken, on any file system.
@@ -151,20 +116,3 @@ def folder_names(names: Sequence[str], taken: Collection[str] = ()) -> list[str]
         keys.add(key)
         made.append(folder)
     return made
-
-
-def _put(image: Path, target: Path, *, link: bool) -> bool:
-    """A copy of an image, or a link to it, if it was not there; what else has the name of the target stays as it is."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    stem, number = target.stem, 1
-    while target.exists() or target.is_symlink():
-        if target.is_file() and filecmp.cmp(image, target, shallow=False):
-            return False
-        number += 1
-        target = target.with_name(f"{stem}-{number}{target.suffix}")
-    if link:
-        target.symlink_to(image.absolute())
-        return True
-    with store.replaced_file(target) as part:
-        shutil.copy2(image, part)
-    return True

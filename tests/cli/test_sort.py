@@ -78,9 +78,10 @@ def test_links(place: Place) -> None:
 
 def test_resume_goes_on_and_takes_what_has_come_since(place: Place) -> None:
     kill = (
-        "import os, shutil\nfrom hoarfrost.cli import main\ncopy, count = shutil.copy2, [0]\n"
-        "def killed(*paths):\n    count[0] += 1\n    os._exit(9) if count[0] == 6 else copy(*paths)\n"
-        f"shutil.copy2 = killed\nmain({SORT!r})"
+        "import os\nfrom pathlib import Path\nfrom hoarfrost.cli import main\nmove, count = Path.rename, [0]\n"
+        "def killed(*paths):\n    count[0] += '.sorted' in paths[0].parts\n"
+        "    os._exit(9) if count[0] == 6 else move(*paths)\n"
+        f"Path.rename = killed\nmain({SORT!r})"
     )
     assert forked.run([sys.executable, "-c", kill]).returncode == 9
     assert len(files("made")) == 5

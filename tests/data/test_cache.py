@@ -124,9 +124,11 @@ class TestCached:
         cached(images, cache)
         changed = source / "a" / "04.png"
         save(changed, seed=99)
+        images = on_disk(source)
         assert cached(images, cache).digest() == images.digest()
         assert len(made(cache)) == 2
         os.utime(changed, ns=(0, 0))
+        images = on_disk(source)
         cached(images, cache)
         assert len(made(cache)) == 3
         for other in (images.take([3, 1, 2]), images.take([1, 3, 2]), images.fitted(16), images.fitted(24, 1)):

@@ -45,17 +45,21 @@ def main(args: argparse.Namespace) -> int:
     from hoarfrost import store
     from hoarfrost.cli.follow import Following
     from hoarfrost.sorted_folder import SortedFolder
+    from hoarfrost.sorted_images import SeenFiles, check_note, put_images
     from hoarfrost.training.learner import Learner
 
     images, into = Path(args.images), args.into
     _check(images, into)
     learner = Learner.load(args.model, args.device)
     learner.keep_features(options.features_of(args.model), add=False)
-    target = SortedFolder.of(into, resume=args.resume).with_classes_of(learner.model)  # refused before the work is done
+    target = SortedFolder.of(into, resume=args.resume).with_classes_of(learner.model)
+    check_note(into)  # both are refused before the work is done
     with Following() as progress:
         learner.follow(progress)
-        found = learner.predictions(images, threshold=args.threshold, keep=options.keeping(args))
-    assert found.paths is not None
+        prepared = learner.prepare(images, options.keeping(args))
+        found = learner.predictions(prepared, threshold=args.threshold)
+    assert prepared.paths is not None
+    assert prepared.states is not None
     ids, put = [-1, *learner.model.classes.present], 0
 
     def folder_of(class_id: int) -> str:
@@ -69,7 +73,8 @@ def main(args: argparse.Namespace) -> int:
 
     if learner.runtime.processes.is_first:
         with store.at_work(target.note.parent, begin, option="--into"):
-            put = target.add(images, found.paths, map(folder_of, found.ids.tolist()), link=args.link)
+            looked_at = SeenFiles(images, prepared.paths, prepared.states)
+            put = put_images(into, looked_at, map(folder_of, found.ids.tolist()), link=args.link)
     counts = Counter(found.ids.tolist())
     told = [*ids[1:], *([-1] if counts[-1] else [])]
     # A labelled class may be called as images of no class are: then it has the name of its folder.

@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -28,6 +28,7 @@ from hoarfrost.data.images import (
     in_threads,
     load_readers,
     refuse_strange,
+    state_of,
 )
 from hoarfrost.data.paths import FileList, PathList
 from hoarfrost.data.unsure import UNSURE
@@ -48,6 +49,8 @@ class Headers:
     gray: NDArray[np.bool_]
     frames: NDArray[np.bool_]
     """whether there are several, of which the first is used"""
+    states: NDArray[np.int64]
+    """`state_of` each file: one that changes from now on is refused when it is read"""
 
     @classmethod
     def empty(cls, count: int) -> Headers:
@@ -58,11 +61,12 @@ class Headers:
             height=np.zeros(count, dtype=np.int32),
             gray=np.zeros(count, dtype=np.bool_),
             frames=np.zeros(count, dtype=np.bool_),
+            states=np.zeros(count, dtype=np.int64),
         )
 
     def take(self, rows: NDArray[np.integer]) -> Headers:
         """Those of some of the files."""
-        return Headers(self.is_image[rows], self.width[rows], self.height[rows], self.gray[rows], self.frames[rows])
+        return Headers(**{part.name: getattr(self, part.name)[rows] for part in fields(self)})
 
     @property
     def short_sides(self) -> NDArray[np.int32]:
@@ -202,12 +206,13 @@ def read_folder(
     images, kept = _read_images(root, found, headers, size=size, channels=channels, keep=keep, find_broken=find_broken)
     paths, present, said = check(kept)
     paths = images.files.names if isinstance(images, ImageFiles) else paths
+    states = headers.states[kept]
     if not labelled:
-        return ImageSet(images, paths=paths, left_out=said)
+        return ImageSet(images, paths=paths, left_out=said, states=states)
     class_names = tuple(name for name in classes if name in present)
     ids = {name: class_id for class_id, name in enumerate(class_names)}
     labels = np.fromiter((ids[_class_of(path)] for path in paths), dtype=np.int64, count=len(paths))
-    return ImageSet(images, labels, class_names, paths, said)
+    return ImageSet(images, labels, class_names, paths, said, states)
 
 
 def _class_of(path: str) -> str:
@@ -351,6 +356,7 @@ def _read_header(path: str, headers: Headers, row: int) -> None:
     try:
         with open_regular(path) as file, Image.open(file) as image:
             refuse_strange(image)
+            headers.states[row] = state_of(os.fstat(file.fileno()))
             headers.width[row], headers.height[row] = image.size
             headers.gray[row] = image.mode in GRAY_MODES | SIXTEEN_BIT_MODES
             headers.is_image[row] = min(image.size) >= MIN_SIDE
@@ -385,6 +391,7 @@ def _read_images(
             FileList(root, paths.take(rows)),
             size=side,
             channels=(1 if gray else 3) if channels is None else channels,
+            states=some.states,
             photographs=side == keep.photographs,
         )
 
@@ -401,7 +408,6 @@ def _read_images(
                     return others, kept
                 continue
         if on_disk:
-            files = files.noted() if files.photographs else files
             broken = list(find_broken(files, kept))
             if not broken:
                 return files, kept

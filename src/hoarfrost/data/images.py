@@ -416,6 +416,7 @@ class ImageSet:
     labels: class ids (N,) from 0 to len(class_names) - 1, or None.
     class_names: empty without labels.
     paths: one an image, relative to the folder they were read from, or None.
+    states: `state_of` each file when it was first opened, or None.
     left_out: what lay beside them and was not read, in words.
     """
 
@@ -424,6 +425,7 @@ class ImageSet:
     class_names: tuple[str, ...] = ()
     paths: Sequence[str] | None = None
     left_out: str = ""
+    states: Ids | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.images, OnDisk | np.memmap):
@@ -432,7 +434,7 @@ class ImageSet:
                 object.__setattr__(self, "images", as_images(self.images))
         if self.labels is not None and getattr(self.labels, "dtype", None) != np.int64:
             object.__setattr__(self, "labels", np.asarray(self.labels).astype(np.int64))
-        for what, given in (("labels", self.labels), ("paths", self.paths)):
+        for what, given in (("labels", self.labels), ("paths", self.paths), ("states", self.states)):
             if given is not None and len(given) != len(self.images):
                 raise InputError(f"there are {len(given)} {what} for {len(self.images)} images: give one for each")
         check_names(self.class_names)
@@ -458,6 +460,7 @@ class ImageSet:
             images=self.images.take(positions) if isinstance(self.images, OnDisk) else self.images[positions],
             labels=None if self.labels is None else self.labels[positions],
             paths=self.paths.take(positions) if isinstance(self.paths, PathList) else _chosen(self.paths, positions),
+            states=None if self.states is None else self.states[positions],
         )
 
     def fitted(self, size: int | None = None, channels: int | None = None) -> ImageSet:
