@@ -26,6 +26,7 @@ from hoarfrost.errors import InputError
 from hoarfrost.metrics import (
     ClassIncdScores,
     OriginalRtScores,
+    StageScores,
     accuracy_by_step,
     auroc,
     calibration_by_chance,
@@ -35,11 +36,13 @@ from hoarfrost.metrics import (
     clustering_accuracy,
     clustering_agreement,
     confusion_matrix,
+    continual_scores,
     match_clusters,
     match_unequal,
     original_rt_scores,
     purity,
     relabel,
+    stage_scores,
     unequal_scores,
 )
 
@@ -655,3 +658,36 @@ class TestOfAFolder:
             old, new = int((true < 2).sum()), int((true >= 2).sum())
             assert scores.all == pytest.approx(100 * best / len(true))
             assert scores.old * old + scores.new * new == pytest.approx(100 * best)
+
+
+def _best_by_hand(predicted: list[int], true: list[int], clusters: int, classes: int) -> int:
+    """The most images that any one-to-one map of classes to clusters has in agreement, by trying all."""
+    places = [*range(clusters), *[-1] * classes]
+    return max(
+        [p == chosen[t] for p, t in zip(predicted, true, strict=True)].count(True)
+        for chosen in set(permutations(places, classes))
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_continual_scores_agree_with_every_matching_tried_by_hand(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    labelled, seen, classes, clusters = 2, 3, 4, int(random.integers(3, 6))
+    true = np.concatenate([np.arange(classes), random.integers(0, classes, 16)])
+    predicted = random.integers(0, clusters, len(true))
+    targets = match_unequal(predicted, true, clusters=clusters, classes=classes)
+    scores = stage_scores(predicted, true, labelled=labelled, seen=seen, targets=targets)
+    best = _best_by_hand(predicted.tolist(), true.tolist(), clusters, classes)
+    assert round(scores.all * len(true) / 100) == best
+    for value, group in (
+        (scores.old, true < seen),
+        (scores.new, true >= seen),
+        (scores.labelled, true < labelled),
+    ):
+        hits = [p == targets[t] for p, t in zip(predicted[group], true[group], strict=True)]
+        assert value == pytest.approx(100 * sum(hits) / len(hits))
+
+
+def test_forgetting_is_of_the_labelled_classes_and_discovery_the_mean_of_new() -> None:
+    stages = [StageScores(old=80, new=30, all=60, labelled=85), StageScores(old=70, new=60, all=65, labelled=72.5)]
+    assert continual_scores(90.0, stages) == (17.5, 45.0)

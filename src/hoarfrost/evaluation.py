@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +23,12 @@ from hoarfrost.training.inference import Outputs, best
 from hoarfrost.training.learner import Learner
 
 Ids = NDArray[np.int64]
+
+TEST_MATCHING = "test_matching"
+"""all classes with all predicted ids, on the test images that are scored: as Happy has it"""
+
+TRAINING_MATCHING = "training_matching"
+"""new classes with the clusters of their stage, on its training images: as class-iNCD and VB-CGCD have it"""
 
 
 def percentages(scores: Any) -> dict[str, float | None]:
@@ -131,11 +137,15 @@ def score_open_step(tested: Outputs, seen: Outputs, truth: Truth, step: Step, be
         metrics.target_scores(tested.predicted[own], true[own], 0, targets).all
         for own in ((true >= first) & (true < last) for first, last in pairwise(edges))
     ]
+    clusters_so_far = tested.scores.shape[1]
+    matchings = {
+        TEST_MATCHING: metrics.match_unequal(tested.predicted, true, clusters=clusters_so_far, classes=int(edges[-1])),
+        TRAINING_MATCHING: targets,
+    }
     newness = seen.scores[:, earlier:].max(axis=1) - seen.scores[:, :earlier].max(axis=1) if found else None
 
     def categories(predicted: Ids, labels: Ids) -> dict[str, float | None]:
-        clusters = tested.scores.shape[1]
-        return percentages(metrics.category_discovery_scores(predicted, labels, before.known, clusters=clusters))
+        return percentages(metrics.category_discovery_scores(predicted, labels, before.known, clusters=clusters_so_far))
 
     return {
         "index": len(sizes),
@@ -151,7 +161,35 @@ def score_open_step(tested: Outputs, seen: Outputs, truth: Truth, step: Step, be
         "category_discovery": categories(tested.predicted, true),
         "category_discovery_seen": categories(seen.predicted, truth.train_labels),
         "auroc_new": None if newness is None else rounded(metrics.auroc(newness, is_new)),
+        "continual": {
+            name: percentages(
+                metrics.stage_scores(
+                    tested.predicted, true, labelled=before.known, seen=step.seen_classes, targets=matching
+                )
+            )
+            for name, matching in matchings.items()
+        },
     }
+
+
+def continual_summary(
+    stage_one: float | None, steps: Sequence[Mapping[str, Any]]
+) -> dict[str, dict[str, float | None]]:
+    """Forgetting and discovery over the steps of a run, by each matching: the field ``continual`` of ``metrics.json``.
+
+    Stage one has no clusters, so that its accuracy is the same by both.
+    """
+    first, found = math.nan if stage_one is None else stage_one, {}
+    for name in (TEST_MATCHING, TRAINING_MATCHING):
+        stages = [
+            metrics.StageScores(
+                **{key: math.nan if value is None else value for key, value in step["continual"][name].items()}
+            )
+            for step in steps
+        ]
+        forgetting, discovery = metrics.continual_scores(first, stages)
+        found[name] = {"forgetting": rounded(forgetting), "discovery": rounded(discovery)}
+    return found
 
 
 def novel_head_accuracies(outputs: Outputs, true: Ids, assignment: Assignment) -> list[float]:

@@ -29,13 +29,14 @@ from hoarfrost.errors import InputError
 from hoarfrost.forms import DISCOVERY_RECORD, METRICS, STAGE_ONE_RECORD, is_assignment, misfit_of_steps
 from hoarfrost.models.network import Network
 from hoarfrost.report.gather import report_data, write_report
-from hoarfrost.scenario import Scenario, Step, Truth, build_scenario
+from hoarfrost.scenario import ClassOrder, Scenario, Step, Truth, build_scenario, usual_draws
 from hoarfrost.settings import to_json
 from hoarfrost.training.learner import Learner, check_novel
 from hoarfrost.training.observers import Entry, LogFile, Observer, Observers
 from hoarfrost.training.resolve import resolve
 
 Record = dict[str, Any]
+Protocol = Literal["class-incd", "c-gcd"]
 
 FILES = frozenset(
     {
@@ -57,7 +58,7 @@ class RunConfig:
 
     dataset: str
     split: str
-    class_order: Literal["natural", "seeded"]
+    class_order: ClassOrder
     learner: Config
     variant: str = "code"
     """whose settings it began with, one of ``recipes.VARIANTS``"""
@@ -68,11 +69,13 @@ class RunConfig:
     """the share of the labelled classes' images that come back unlabelled in every discovery"""
     novel: Literal["given", "auto"] = "given"
     """whether the number of new classes is said or estimated"""
+    protocol: Protocol = "class-incd"
+    """the paper's, or continual category discovery, in which all classes so far come back"""
 
     @property
     def is_open(self) -> bool:
         """Whether clusters need not be as many as classes, or old images come back."""
-        return self.mixed > 0 or self.novel == "auto"
+        return self.mixed > 0 or self.novel == "auto" or self.protocol == "c-gcd"
 
     def describe(self, train: ImageSet, test: ImageSet) -> dict[str, Any]:
         """The content of ``config.json``; the images are in it by their digests."""
@@ -80,6 +83,8 @@ class RunConfig:
         content = to_json(self)
         if not self.is_open:  # as earlier versions have it, whose runs can be gone on with
             del content["mixed"], content["novel"]
+        if self.protocol == "class-incd":
+            del content["protocol"]
         return {"format": store.FORMAT, **content, "images": images}
 
 
@@ -297,6 +302,9 @@ def run(
     every epoch reads. Of several processes the first one writes.
     """
     learner_config = config.learner
+    if config.protocol == "c-gcd" and config.mixed:
+        raise InputError("in --protocol c-gcd old images come back in any case: leave out --mixed")
+    images_a_class = len(train) // max(1, len(train.class_names))
     scenario = build_scenario(
         train,
         test,
@@ -306,9 +314,12 @@ def run(
         supervised=learner_config.method.supervised,
         labelled_images=learner_config.method.labelled_images,
         mixed=config.mixed,
+        draws=usual_draws(config.dataset, images_a_class) if config.protocol == "c-gcd" else None,
     )
     if config.is_open and (learner_config.method.supervised or learner_config.method.labelled_images):
-        raise InputError(f"the method '{learner_config.method.name}' sees labels: leave out --mixed and --novel")
+        raise InputError(
+            f"the method '{learner_config.method.name}' sees labels: leave out --mixed, --novel and --protocol"
+        )
     for step in scenario.steps[1:]:
         check_novel(step.novel, len(step.images))
     # From the images of stage one alone: those of later steps are not there yet.
@@ -446,6 +457,9 @@ def _finish(
         "stage_one": records[0]["stage_one"],
         "steps": [{**record["scores"], "assignment": record["assignment"]} for record in records[1:]],
     }
+    if config.protocol == "c-gcd":
+        summary = evaluation.continual_summary(content["stage_one"], content["steps"])
+        content |= {"protocol": config.protocol, "continual": summary}
     assignment = assignment_of(records, scenario)
     report = report_data(content, learner, scenario, assignment=assignment, log=log)
 

@@ -56,8 +56,9 @@ STEP: Form = {
     "category_discovery?": SCORES,
     "category_discovery_seen?": SCORES,
     "auroc_new?": SCORE,
+    "continual?": {str: {**SCORES, "labelled": SCORE}},
 }
-"""the scores of a discovery; the last five where old images came back, or the number of classes was estimated"""
+"""the scores of a discovery; the last six where old images came back, or the number of classes was estimated"""
 
 STAGE_ONE_RECORD: Form = {"stage_one": SCORE, "seconds": float, "trained?": TRAINED}
 DISCOVERY_RECORD: Form = {"assignment": [int], "scores": STEP, "seconds": float, "trained?": TRAINED}
@@ -74,6 +75,7 @@ METRICS: Form = {
     "trained?": [TRAINED],
     "stage_one": SCORE,
     "steps": [{**STEP, "assignment": [int]}],
+    "continual?": {str: {"forgetting": SCORE, "discovery": SCORE}},
 }
 """``metrics.json`` of a run"""
 

@@ -82,6 +82,24 @@ class CategoryScores:
     """Accuracy on all images."""
 
 
+@dataclass(frozen=True)
+class StageScores:
+    """Percentages after a stage of continual category discovery; nan for a group without images.
+
+    >>> StageScores(old=90.0, new=70.0, all=80.0, labelled=95.0).labelled
+    95.0
+    """
+
+    old: float
+    """Accuracy on images of all classes that came before this stage."""
+    new: float
+    """Accuracy on images of the classes that this stage brought."""
+    all: float
+    """Accuracy on all images."""
+    labelled: float
+    """Accuracy on images of the classes that came with labels."""
+
+
 def confusion_matrix(predicted: ArrayLike, true: ArrayLike, n: int) -> NDArray[np.int64]:
     """Count matrix M of shape (n, n): M[c, k] = #{i : y_i = c and p_i = k}. Rows are true, columns predicted.
 
@@ -189,6 +207,29 @@ def target_scores(joint_predicted: ArrayLike, true: ArrayLike, known: int, targe
     hits, is_old = predicted == ids[classes], classes < known
     old, new = _percent(hits[is_old]), _percent(hits[~is_old])
     return ClassIncdScores(old=old, new=new, all=_percent(hits), hm=harmonic_mean(old, new))
+
+
+def stage_scores(predicted: ArrayLike, true: ArrayLike, *, labelled: int, seen: int, targets: ArrayLike) -> StageScores:
+    """Scores of a stage that began with `seen` classes, the first of which are the `labelled` ones.
+
+    `targets` says of every true class which id it is to be predicted as, or -1 for none: what the matching is made of.
+
+    >>> stage_scores([0, 3, 2, 3], [0, 1, 2, 3], labelled=1, seen=2, targets=[0, 1, 2, 3])
+    StageScores(old=50.0, new=100.0, all=75.0, labelled=100.0)
+    """
+    whole = target_scores(predicted, true, seen, targets)
+    return StageScores(whole.old, whole.new, whole.all, target_scores(predicted, true, labelled, targets).old)
+
+
+def continual_scores(stage_one: float, stages: Sequence[StageScores]) -> tuple[float, float]:
+    """Forgetting M_f and discovery M_d over all stages, of which the first learned from labels.
+
+    M_f is the accuracy on the labelled classes after stage one less that after the last stage; M_d is the mean of New.
+
+    >>> continual_scores(90.0, [StageScores(90, 50, 80, 88), StageScores(80, 70, 75, 81)])
+    (9.0, 60.0)
+    """
+    return stage_one - stages[-1].labelled, sum(stage.new for stage in stages) / len(stages)
 
 
 def clustering_accuracy(predicted: ArrayLike, true: ArrayLike, n: int) -> float:

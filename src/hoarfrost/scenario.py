@@ -7,7 +7,7 @@ a reference; the truth is kept apart, for evaluation.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -32,7 +32,7 @@ class Step:
     labelled: ImageSet | None = None
     """the labelled images of step 0 again, from step 1 on; only for a reference that is built on them"""
     mixed: bool = False
-    """whether some of its images are of classes of step 0"""
+    """whether some of its images are of classes that came before"""
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,83 @@ def parse_split(text: str, classes: int) -> tuple[int, ...]:
     return sizes
 
 
-def class_order(classes: int, *, order: Literal["natural", "seeded"], seed: int) -> NDArray[np.int64]:
-    """The data set's classes in the order in which they are learned."""
-    if order == "natural":
-        return np.arange(classes)
-    return np.random.default_rng(seed).permutation(classes)
+ClassOrder = Literal["natural", "seeded", "shuffled"]
+
+
+def class_order(classes: int, *, order: ClassOrder, seed: int, labelled: int = 0) -> NDArray[np.int64]:
+    """The data set's classes in the order in which they are learned.
+
+    ``shuffled`` leaves the ``labelled`` ones in their places, and has the others as Happy has them, whatever the seed.
+    """
+    natural = np.arange(classes)
+    if order == "shuffled":
+        np.random.RandomState(0).shuffle(natural[labelled:])
+    return np.random.default_rng(seed).permutation(classes) if order == "seeded" else natural
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draws:
+    """How many images of a class are in a step of continual category discovery; a class that has fewer gives all."""
+
+    new: int
+    """of a class that is new"""
+    labelled: int
+    """of each class of step 0, from those that were not in it"""
+    earlier: int
+    """of each class that an earlier step brought"""
+
+
+LABELLED_SHARE = 0.8
+"""of the images of each class of step 0 in continual category discovery; the others come back without labels"""
+
+DRAWS = {
+    "cifar10": Draws(new=4000, labelled=250, earlier=250),
+    "cifar100": Draws(new=400, labelled=25, earlier=25),
+    "tiny-imagenet": Draws(new=400, labelled=25, earlier=25),
+}
+"""as Happy (Ma et al., NeurIPS 2024) has them"""
+
+
+def usual_draws(dataset: str, images_a_class: int) -> Draws:
+    """Those of a data set; of any other the shares that Happy takes of CUB, 25, 5 and 5 of 30 images.
+
+    >>> usual_draws("flowers", 60)
+    Draws(new=50, labelled=10, earlier=10)
+    """
+    back = max(1, round(images_a_class / 6))
+    return DRAWS.get(dataset) or Draws(new=max(1, round(images_a_class * 5 / 6)), labelled=back, earlier=back)
+
+
+def usual_stages(classes: int) -> str:
+    """The split of continual category discovery: half of the classes labelled, the others in five steps.
+
+    >>> usual_stages(100), usual_stages(24)
+    ('50-10-10-10-10-10', '12-3-3-2-2-2')
+    """
+    labelled = classes // 2
+    return "-".join(map(str, [labelled, *map(len, np.array_split(np.arange(classes - labelled), 5))]))
+
+
+def continual_images(images: Sequence[int], sizes: Sequence[int], draws: Draws) -> list[list[NDArray[np.int64]]]:
+    """Which images are in which step of continual category discovery: for each step and class so far their numbers.
+
+    ``images`` has the number of images of each class in the order of learning, and ``sizes`` the classes of each step.
+    Every step draws anew from the images of a labelled class that have no labels, and from all of a class discovered
+    earlier. The draws are the same for every seed and in every version of NumPy.
+    """
+    random = np.random.RandomState(0)
+    shuffled = [random.permutation(count) for count in images]
+    ends = [int(LABELLED_SHARE * count) for count in images]
+    steps = [[own[:end] for own, end in zip(shuffled[: sizes[0]], ends, strict=False)]]
+    for index in range(1, len(sizes)):
+        known = sum(sizes[:index])
+        step = [
+            random.permutation(own[end:])[: draws.labelled]
+            for own, end in zip(shuffled[: sizes[0]], ends, strict=False)
+        ]
+        step += [random.permutation(own)[: draws.earlier] for own in shuffled[sizes[0] : known]]
+        steps.append([*step, *(own[: draws.new] for own in shuffled[known : known + sizes[index]])])
+    return steps
 
 
 def build_scenario(
@@ -90,17 +162,19 @@ def build_scenario(
     test: ImageSet,
     *,
     split: str,
-    order: Literal["natural", "seeded"] = "natural",
+    order: ClassOrder = "natural",
     seed: int = 0,
     supervised: bool = False,
     labelled_images: bool = False,
     mixed: float = 0.0,
+    draws: Draws | None = None,
 ) -> Scenario:
     """Cuts labelled train and test images into steps. Class ids follow the order of learning.
 
     With ``supervised``, for an upper bound alone, every step has all images up to it, with their labels. With
     ``labelled_images``, for a reference alone, later steps have the images of step 0 with their labels too. The share
     ``mixed`` of the images of each class of step 0 is not in that step, and comes back unlabelled in all later ones.
+    With ``draws`` the steps are those of continual category discovery (`continual_images`).
     """
     if not 0 <= mixed < 1:
         raise InputError(f"the share of old images that come back must be from 0 to below 1, not {mixed:g}")
@@ -109,18 +183,19 @@ def build_scenario(
     if train.class_names != test.class_names:
         raise InputError("train and test images name different classes: give both the same class_names")
     sizes = parse_split(split, len(train.class_names))
-    learned = class_order(len(train.class_names), order=order, seed=seed)
+    learned = class_order(len(train.class_names), order=order, seed=seed, labelled=sizes[0])
     position = np.empty_like(learned)
     position[learned] = np.arange(len(learned))
     train_ids, test_ids = position[train.labels], position[test.labels]
     names = tuple(train.class_names[index] for index in learned)
     held_out = _held_out(train_ids, sizes[0], mixed, seed)
+    drawn = None if draws is None else _drawn(train, train_ids, sizes, draws)
     steps: list[Step] = []
     truths: list[Truth] = []
     for index, size in enumerate(sizes):
         known = sum(sizes[:index])
         own = (train_ids >= (0 if supervised else known)) & (train_ids < known + size)
-        chosen = np.flatnonzero(own | held_out if index else own & ~held_out)
+        chosen = drawn[index] if drawn else np.flatnonzero(own | held_out if index else own & ~held_out)
         seen = np.flatnonzero(test_ids < known + size)
         labelled = replace(train.take(chosen), labels=train_ids[chosen], class_names=names[: known + size])
         if index > 0:
@@ -129,10 +204,18 @@ def build_scenario(
         assert labelled.labels is not None
         images = labelled if index == 0 or supervised else replace(labelled.without_labels(), paths=None)
         again = steps[0].images if index > 0 and labelled_images else None
-        steps.append(Step(index, images, known, size, again, mixed=index > 0 and mixed > 0))
+        steps.append(Step(index, images, known, size, again, mixed=index > 0 and (mixed > 0 or drawn is not None)))
         tested = replace(test.take(seen), labels=test_ids[seen], class_names=names[: known + size])
         truths.append(Truth(labelled.labels, tested))
     return Scenario(tuple(steps), tuple(truths), names)
+
+
+def _drawn(train: ImageSet, ids: NDArray[np.int64], sizes: Sequence[int], draws: Draws) -> list[NDArray[np.int64]]:
+    """For each step the positions of its images. Those of a class are numbered by their content, not by their place."""
+    order = train.canonical_order()
+    members = [order[ids[order] == label] for label in range(sum(sizes))]
+    steps = continual_images([len(own) for own in members], sizes, draws)
+    return [np.concatenate([own[chosen] for own, chosen in zip(members, step, strict=False)]) for step in steps]
 
 
 def _held_out(ids: NDArray[np.int64], classes: int, share: float, seed: int) -> NDArray[np.bool_]:

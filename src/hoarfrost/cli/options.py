@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hoarfrost.data.cache import ImageStorage
     from hoarfrost.models.classes import ClassTable
 
-CLASS_ORDERS = ("natural", "seeded")
+CLASS_ORDERS = ("natural", "seeded", "shuffled")
 
 
 def listed(*own: str, group: str) -> str:

@@ -11,6 +11,7 @@ from hoarfrost.cli import options
 from hoarfrost.errors import InputError
 from hoarfrost.printing import printable
 
+PROTOCOLS = ("class-incd", "c-gcd")
 SUMMARY = "run and score a whole scenario on a data set"
 DESCRIPTION = (
     "Learn the first classes of a data set with labels, discover the others step by step without, and score each step."
@@ -32,7 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--split", metavar="A-B-…", help="classes per step, as in 5-5 or 80-10-10 (default: the paper's)"
     )
     parser.add_argument(
-        "--class-order", default="natural", metavar="ORDER", help="natural or seeded (default: natural)"
+        "--protocol",
+        default="class-incd",
+        metavar="NAME",
+        choices=PROTOCOLS,
+        help="class-incd (default), or c-gcd: old classes come back in each stage",
+    )
+    parser.add_argument(
+        "--class-order",
+        metavar="ORDER",
+        help="natural (default), seeded or shuffled (default of c-gcd)",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="the run folder to write")
     options.add_method(parser)
@@ -48,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--novel",
         default="given",
         choices=["given", "auto"],
-        help="the number of new classes: the true one, or an estimate (default: given)",
+        help="number of new classes: the true one, or estimated (default: given)",
     )
     parser.add_argument(
         "--epochs", type=options.positive, metavar="N", help="epochs of each discovery; the schedules are scaled to it"
@@ -84,21 +94,27 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
     from hoarfrost.computing.runtime import resolve_device
     from hoarfrost.data.datasets import load_dataset
     from hoarfrost.errors import unknown
-    from hoarfrost.experiment import RunConfig, run
+    from hoarfrost.experiment import Protocol, RunConfig, run
     from hoarfrost.methods import get_method
     from hoarfrost.recipes import get_recipe
+    from hoarfrost.scenario import ClassOrder, usual_stages
     from hoarfrost.training.observers import Observer, Observers
     from hoarfrost.training.resolve import storage, suited
 
     variant = getattr(args, "variant", "code")
     recipe, method = get_recipe(args.dataset, variant, args.split), get_method(args.method)
     resolve_device(args.device)  # refused before anything is read
-    if args.class_order not in options.CLASS_ORDERS:
-        raise unknown("class order", args.class_order, options.CLASS_ORDERS)
+    protocol: Protocol = getattr(args, "protocol", "class-incd")
+    order: ClassOrder = args.class_order or ("shuffled" if protocol == "c-gcd" else "natural")
+    if order not in options.CLASS_ORDERS:
+        raise unknown("class order", order, options.CLASS_ORDERS)
     config = options.configured(
         recipe.config(method, args.seed), args, fit_epochs=args.fit_epochs, discover_epochs=args.epochs
     )
-    split = args.split or recipe.split
+    usual = recipe.split
+    if usual is not None and protocol == "c-gcd":
+        usual = usual_stages(sum(map(int, usual.split("-"))))
+    split = args.split or usual
     if split is None:
         raise InputError(f"the data set '{args.dataset}' has no default split: give one, as in --split 5-5")
     keep = options.keeping(args)
@@ -112,12 +128,13 @@ def execute(args: argparse.Namespace, out: Path, *, kind: Literal["run", "demo"]
     run_config = RunConfig(
         dataset=args.dataset,
         split=split,
-        class_order=args.class_order,
+        class_order=order,
         learner=config,
         variant=variant,
         kind=kind,
         mixed=getattr(args, "mixed", 0.0),
         novel=getattr(args, "novel", "given"),
+        protocol=protocol,
     )
     with Following() as progress:
         observers: list[Observer] = [progress]

@@ -52,6 +52,24 @@ def numbers(values: Sequence[float | None]) -> str:
     return " / ".join(format_score(value) for value in values)
 
 
+MATCHINGS = {"test_matching": "test", "training_matching": "training"}
+"""on which images the matchings of continual category discovery are made"""
+
+
+def continual_table(metrics: Mapping[str, Any]) -> str:
+    """A row a stage of continual category discovery by each matching, then forgetting and discovery."""
+    rows = [["stage", *(f"{key}, {words}" for words in MATCHINGS.values() for key in ("All", "Old", "New"))]]
+    for step in metrics["steps"]:
+        scores = [format_score(step["continual"][name][key]) for name in MATCHINGS for key in ("all", "old", "new")]
+        rows.append([str(step["index"]), *scores])
+    summary = [
+        f"matched on {words} images: forgetting {format_score(metrics['continual'][name]['forgetting'])},"
+        f" discovery {format_score(metrics['continual'][name]['discovery'])}"
+        for name, words in MATCHINGS.items()
+    ]
+    return "\n".join(["continual category discovery:", align(rows), *summary])
+
+
 def score_table(metrics: Mapping[str, Any]) -> str:
     """A row a discovery step: the joint head and the novel heads under class-iNCD; then the original protocol."""
     rows = [["step", "classes", "Old", "New", "All", "HM", "New by step", "novel heads"]]
@@ -70,7 +88,7 @@ def score_table(metrics: Mapping[str, Any]) -> str:
         for step in metrics["steps"]
         if "found" in step
     ]
-    order = ", seeded class order" if metrics["class_order"] == "seeded" else ""
+    order = "" if metrics["class_order"] == "natural" else f", {metrics['class_order']} class order"
     lines = [
         f"{metrics['method']} on {metrics['dataset']}, split {metrics['split']}{order}, seed {metrics['seed']}",
         f"stage one: {format_score(metrics['stage_one'])} on the labelled classes",
@@ -79,6 +97,7 @@ def score_table(metrics: Mapping[str, Any]) -> str:
         align(rows),
         "",
         *(found or ["Original ResTune protocol:", align(originals)]),
+        *(["", continual_table(metrics)] if "continual" in metrics else []),
         "",
         "Percent of the test images; docs/protocol.md explains each column.",
     ]

@@ -3,6 +3,7 @@
 python -m hoarfrost.paper keep RUN [RUN …] [--to results]     a finished run folder's figures as one JSON file
 python -m hoarfrost.paper page [--results results]            prints RESULTS.md
 python -m hoarfrost.paper figures                             draws the paper's figures into docs/figures/
+python -m hoarfrost.paper splits                              writes the lists of images of continual category discovery
 python -m hoarfrost.paper renew PAGE [PAGE …]                 renews the tables in docs/reproducibility.md and README.md
 """
 
@@ -16,16 +17,18 @@ from hoarfrost.errors import InputError
 from hoarfrost.paper.page import BEYOND, ESTIMATED, HEADLINE, beyond, estimated, headline, make_page
 from hoarfrost.paper.pictures import write_all
 from hoarfrost.paper.records import collect, grouped, read_results
+from hoarfrost.paper.splits import LISTED, listed
 from hoarfrost.paper.text import renewed
 from hoarfrost.paper.verified import BEGIN, make_tables
 from hoarfrost.printing import printable, printable_lines
+from hoarfrost.store import write_json
 
 MADE = {BEGIN: make_tables, HEADLINE: headline, BEYOND: beyond, ESTIMATED: estimated}
 """what stands between which marks of a page"""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """One of the four."""
+    """One of the five."""
     parser = argparse.ArgumentParser(prog="python -m hoarfrost.paper", description="Keep results; make their page.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     keep = verbs.add_parser("keep", help="keep the figures of finished run folders")
@@ -35,9 +38,11 @@ def main(arguments: list[str] | None = None) -> int:
     page = verbs.add_parser("page", help="print RESULTS.md")
     figures = verbs.add_parser("figures", help="draw the paper's figures")
     figures.add_argument("--to", type=Path, default=Path("docs/figures"), metavar="DIR")
+    splits = verbs.add_parser("splits", help="write the lists of images of continual category discovery")
+    splits.add_argument("--to", type=Path, default=Path("results/splits"), metavar="DIR")
     renew = verbs.add_parser("renew", help="renew what stands between marks in pages")
     renew.add_argument("pages", nargs="+", type=Path, metavar="PAGE")
-    for verb in (page, figures, renew):
+    for verb in (page, figures, splits, renew):
         verb.add_argument("--results", type=Path, default=Path("results"), metavar="DIR")
     given = parser.parse_args(arguments)
     try:
@@ -49,6 +54,12 @@ def main(arguments: list[str] | None = None) -> int:
         if given.verb == "figures":
             for path in write_all(grouped(read_results(given.results)), given.to):
                 print(printable(str(path)))
+            return 0
+        if given.verb == "splits":
+            given.to.mkdir(parents=True, exist_ok=True)
+            names = {run.content["dataset"]: run.content["class_names"] for run in read_results(given.results)}
+            for name, (dataset, _, _) in LISTED.items():
+                write_json(given.to / f"{name}.json", listed(name, names[dataset]))
             return 0
         if given.verb == "renew":
             for path in given.pages:
