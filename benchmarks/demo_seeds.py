@@ -1,4 +1,4 @@
-"""The demonstration over several seeds: runs it, keeps its metrics in results/demo/, puts the figures into the README.
+"""The demonstration over several seeds: runs it, keeps its metrics in results/demo/, renews docs/experiments.md.
 
 python benchmarks/demo_seeds.py            seeds 0 to 4, each in a process of its own
 python benchmarks/demo_seeds.py --table    only the table, from what is kept
@@ -49,8 +49,8 @@ def main() -> None:
     for seed in [] if args.table else range(args.seeds):
         (RESULTS / f"seed-{seed}.json").write_text(json.dumps(run_demo(seed), indent=2) + "\n")
     made = table([json.loads(path.read_text()) for path in sorted(RESULTS.glob("seed-*.json"))])
-    readme = ROOT / "README.md"
-    readme.write_text(renewed(readme.read_text(), made, begin=BEGIN))
+    page = ROOT / "docs" / "experiments.md"
+    page.write_text(renewed(page.read_text(), made, begin=BEGIN))
     print(made)
 
 

@@ -190,9 +190,9 @@ def in_a_sentence(rows: list[dict[str, Any]]) -> str:
     fit, discover = found[few, "fit"], found[few, "discover"]
     least, most = (max(row["main_peak_mib"] for row in rows if row["photographs"] == count) for count in (few, many))
     return (
-        f"{few:,} photographs take `fit` {fit['seconds']:.0f} s and `discover` {discover['seconds']:.0f} s on"
-        f" {fit['cores']} cores without a GPU, and at most {least:.0f} MiB of memory; {many:,} take {most:.0f} MiB"
-        " ([measured](docs/speed.md#photographs))."
+        f"With {few:,} photographs, `fit` takes {fit['seconds']:.0f} s and `discover` {discover['seconds']:.0f} s on"
+        f" {fit['cores']} cores without a GPU. They need at most {least:.0f} MiB of memory; {many:,} photographs need"
+        f" {most:.0f} MiB. [Measured](docs/speed.md#photographs)."
     )
 
 

@@ -1,4 +1,6 @@
-"""Pictures of the page of a discovery, as a telephone and a desktop show it, in docs/. Needs Chromium.
+"""Pictures of the pages of fit and of a discovery, as a telephone and a desktop show them, in docs/. Needs Chromium.
+
+docs/discovery.png, for the README, is the top of the page of a discovery, in 256 colours.
 
 python benchmarks/screenshots.py --data data
 
@@ -20,6 +22,8 @@ from PIL import Image
 DOCS, KNOWN = Path(__file__).parents[1] / "docs", 16
 SIZES = {390: 2600, 1280: 1500}
 """width and height in pixels: the first part of the page"""
+FRONT = (1060, 1170)
+"""those of the README's picture"""
 
 
 def lay_out(classes: Path, out: Path) -> None:
@@ -43,19 +47,25 @@ def hoarfrost(*words: str | Path) -> None:
 
 
 def picture(browser: str, page: Path, width: int, height: int, out: Path) -> None:
-    """The page in a window of that size, as a JPEG file."""
-    whole = out.with_suffix(".png")
+    """The page in a window of that size, as a JPEG file; a PNG file has a quarter more pixels."""
+    whole, scale = out.with_name("whole.png"), 1.25 if out.suffix == ".png" else 1.0
     # Chromium's window is never narrower than 500 pixels: the page is put into a frame that is.
     frame = page.with_name("frame.html")
     frame.write_text(
         f'<body style="margin:0"><iframe src="{page.name}" style="border:0;width:{width}px;height:{height}px"></iframe>'
     )
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-color-profile=srgb"]
+    options += ["--disable-background-networking", f"--force-device-scale-factor={scale}"]
     size = f"--window-size={max(width, 500)},{height}"
-    command = [browser, *options, size, f"--screenshot={whole}", frame.as_uri()]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with tempfile.TemporaryDirectory() as profile:
+        command = [browser, *options, f"--user-data-dir={profile}", size, f"--screenshot={whole}", frame.as_uri()]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with Image.open(whole) as image:
-        image.convert("RGB").crop((0, 0, width, height)).save(out, quality=82, optimize=True, progressive=True)
+        shown = image.convert("RGB").crop((0, 0, int(width * scale), int(height * scale)))
+    if out.suffix == ".png":
+        shown.quantize(256, dither=Image.Dither.NONE).save(out, optimize=True)
+    else:
+        shown.save(out, quality=82, optimize=True, progressive=True)
     whole.unlink()
 
 
@@ -74,6 +84,7 @@ def main() -> None:
         for name, page in (("fit", work / "model"), ("discovery", work / "model2")):
             for width, height in SIZES.items():
                 picture(browser, page / "report.html", width, height, DOCS / f"{name}-{width}.jpg")
+        picture(browser, work / "model2" / "report.html", *FRONT, DOCS / "discovery.png")
 
 
 if __name__ == "__main__":

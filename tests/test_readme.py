@@ -1,43 +1,124 @@
-"""The README keeps its word."""
+"""README.md and the pages about use keep their word: their commands and their Python are carried out."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from hoarfrost import Learner
 from hoarfrost.cli import parse
 from hoarfrost.methods import METHODS
+from hoarfrost.paper import plan
 
 from . import forked
+from .pages import ROOT, carry_out, commands_of, load, python_of
 
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+PAGES = [
+    path.relative_to(ROOT).as_posix()
+    for place in (ROOT, ROOT / "docs", ROOT / ".github")
+    for path in place.glob("*.md" if place == ROOT else "**/*.md")
+]
+EVERYDAY = ["fit", "discover", "name", "merge", "reject", "sort", "predict", "evaluate"]
+BRIEF = {"fit.epochs": 1, "fit.drops": [], "discover.epochs": 1, "discover.drops": []}
 
 
-def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures in the folders of which the pages speak."""
+    photos = tmp_path_factory.mktemp("place") / "photos"
+    load("examples/photographs.py").draw_folders(photos, each=6)
+    for kind in ("discs", "stars"):
+        shutil.copytree(photos / "checked" / kind, photos / "today" / kind)
+    return photos.parent
+
+
+@pytest.fixture
+def place(folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(folders, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    short = 'seed=0, settings={"fit.epochs": 1, "fit.drops": [], "discover.epochs": 1, "discover.drops": []})'
-    exec(compile(code.replace("seed=0)", short), "README.md", "exec"), {})
+    return tmp_path
+
+
+def test_the_python_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = python_of("README.md")
+    assert len(code.splitlines()) == 10
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code.replace("seed=0)", f"seed=0, settings={BRIEF})"), "README.md", "exec"), {})
     assert "('0', '1', '2', '3', '4', 'new-1'" in capsys.readouterr().out
-    assert (tmp_path / "model" / "model.json").exists()
 
 
-def test_its_commands_are_commands() -> None:
-    commands = re.findall(r"^(?:torchrun .* -m )?hoarfrost (.*?)(?: {3,}.*| > .*)?$", README, flags=re.MULTILINE)
-    assert len(commands) == 16
-    for command in commands:
-        assert parse(command.split()).verb in command
+def test_the_way_from_a_folder_to_named_classes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [line for line in commands_of("README.md") if line[0] == "hoarfrost"]
+    everyday = words[1:9]
+    assert [line[1] for line in everyday] == EVERYDAY
+    for line in everyday:
+        carry_out(line)
+    names = [path.name for path in (place / "photos" / "sorted").iterdir() if path.is_dir()]
+    assert {"bars", "hibiscus", "rose"} <= set(names)
+    assert not {"new-3", "new-4"} & set(names)
+    header, *rows = (place / "today.csv").read_text().splitlines()
+    assert header == "path,class,probability,kind"
+    assert len(rows) == 12
+    assert "hibiscus" in capsys.readouterr().out
 
 
-def test_it_names_every_method() -> None:
-    assert all(f"`{name}`" in README for name in METHODS)
+def test_the_other_commands_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plan, "subprocess", SimpleNamespace(Popen=forked.Forked, DEVNULL=subprocess.DEVNULL))
+    lines = [line for line in commands_of("README.md") if line[0] == "hoarfrost"]
+    demo, run, reproduce = (lines[0], *lines[9:])
+    brief = ["--set", "fit.epochs=1", "--set", "image_size=8", "--device", "cpu"]
+    carry_out([*demo, *brief, "--set", "discover.epochs=1"])
+    carry_out([*run, *brief, "--epochs", "1"])
+    carry_out([*reproduce, *brief, "--epochs", "1"])
+    assert (tmp_path / "runs" / "demo" / "report.html").exists()
+    assert (tmp_path / "runs" / "frost" / "metrics.json").exists()
+    assert list((tmp_path / "runs" / "reproduce").glob("table4*.md"))
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+def test_its_installation_is_what_continuous_integration_does() -> None:
+    steps = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    first = [" ".join(line) for line in commands_of("README.md") if line[0] != "hoarfrost"]
+    assert first == ["python3 -m venv .venv && . .venv/bin/activate", "pip install -c constraints.txt ."]
+    assert all(line in steps for line in first)
+
+
+def test_the_guide(place: Path) -> None:
+    lines = [line for line in commands_of("docs/guide.md") if line[0] == "hoarfrost"]
+    assert len(lines) == 12
+    for line in lines:
+        assert parse(line[1:]).verb == line[1]
+    shutil.copytree(place / "photos" / "unsorted", place / "photos" / "next-month")
+    exec(compile(python_of("docs/guide.md"), "guide.md", "exec"), {})
+    names = Learner.load(place / "model2").class_names
+    assert "hibiscus" in names
+    assert "new-3" in names
+    assert "new-2" not in names
+
+
+def test_the_commands_of_experiments_are_commands() -> None:
+    lines = commands_of("docs/experiments.md")
+    assert len(lines) == 10
+    for line in lines:
+        words = line[line.index("hoarfrost") + 1 :]
+        assert parse(words).verb == words[0]
+
+
+def test_the_methods_are_all_listed() -> None:
+    text = (ROOT / "docs" / "methods.md").read_text()
+    listed, _, _ = text.partition("## What decides")
+    assert all(f"`{name}`" in listed for name in METHODS)
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text()
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", text) + re.findall(r'src="([^"]+)"', text)
@@ -62,11 +143,9 @@ def test_the_architecture_names_files_that_exist() -> None:
 
 
 def test_the_guide_to_a_method_of_ones_own_works() -> None:
-    text = (ROOT / "docs" / "add-a-method.md").read_text()
-    code = "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
-    settings = {"fit.epochs": 1, "fit.drops": [], "discover.epochs": 1, "discover.drops": []}
+    code = python_of("docs/add-a-method.md")
     assert "seed=0)" in code
-    code = code.replace("seed=0)", f'seed=0, device="cpu", settings={settings})')
+    code = code.replace("seed=0)", f'seed=0, device="cpu", settings={BRIEF})')
     code += """
 from hoarfrost.config import Config
 from hoarfrost.settings import from_json, to_json
