@@ -72,7 +72,7 @@ def test_fit_then_discover_without_the_labelled_images(models: Path) -> None:
     assert model["class_names"] == [f"digit {n}" for n in range(5)] + [f"new-{n}" for n in range(1, 6)]
     report = (models / "discovered" / "report.html").read_text()
     assert all(f"<h3>new-{number}</h3>" in report for number in range(1, 6))
-    assert report.count("Most typical") + report.count("No image was put here") == 5
+    assert report.count("Most typical") + report.count("No image belongs to this class") == 5
     assert sorted(path.name for path in models.iterdir()) == ["discovered", "fitted"]
 
 

@@ -92,7 +92,7 @@ def test_how_well_a_class_holds_together_is_the_mean_probability_of_its_images(d
     assert data.new[0].probability == pytest.approx(sum(own) / len(own))
     assert data.new[1].probability is None, "of three images nothing can be said"
     assert replace(data.new[0], probability=0.934).holds == "93 % sure on average"
-    assert replace(data.new[0], probability=0.5).holds == "50 % sure on average; they hardly hold together"
+    assert replace(data.new[0], probability=0.5).holds == "50 % sure on average; perhaps not one class"
     assert f"30 images, {data.new[0].holds}" in Page(render(data)).text
 
 
@@ -101,7 +101,9 @@ def test_a_new_class_that_is_like_another_new_one_says_so(images: Counted) -> No
     scores[ASSIGNED == 4, 3] += 5
     data = discovery_data(Discovery(60, 13, 14, (30, 3)), ASSIGNED, Outputs(scores, ()), FEATURES, images, NAMES)
     assert [group.near_new for group in data.new] == [None, "new-1"]
-    assert "3 images; most like new-1; of the known classes most like bee and " in Page(render(data)).text
+    assert (
+        "3 images; most similar to new-1; among the known classes most similar to bee and " in Page(render(data)).text
+    )
 
 
 def test_known_classes_come_by_their_least_sure_image_and_those_without_images_not_at_all(data: DiscoveryData) -> None:
@@ -125,7 +127,7 @@ def test_known_classes_that_are_not_shown_are_named_with_their_sizes(images: Cou
     assert [group.name for group in data.known] == list("nmlkjihgfedc")
     assert data.known_others == [("b", 1), ("a", 2)]
     text = Page(render(data)).text
-    assert "The 12 of 14 classes that have the least sure images." in text
+    assert "The 12 of 14 classes with the least sure images are shown." in text
     assert "Not shown: b (1 image), a (2 images)." in text
 
 
@@ -148,7 +150,7 @@ def test_a_class_that_got_no_image_and_a_rejected_one(images: Counted) -> None:
     data = discovery_data(found, given, outputs, FEATURES, images, NAMES)
     assert "bee" not in data.new[0].nearest
     assert (data.new[1].size, data.new[1].typical, data.new[1].nearest) == (0, [], [])
-    assert "No image was put here" in Page(render(data)).text
+    assert "No image belongs to this class" in Page(render(data)).text
 
 
 def test_many_classes_show_fewer_images_each(images: Counted) -> None:
@@ -165,15 +167,17 @@ def test_the_page(data: DiscoveryData) -> None:
     assert page.sections == {"new", "next", "unsure", "known", "number", "map", "details"}
     title = "2 new classes in 33 of 60 images; 13 look like known classes, 14 are unsure."
     assert page.texts.count(title) == 2  # the heading, and what the browser calls the page
-    assert f"30 images, {data.new[0].holds}; of the known classes most like bee and " in page.text
+    assert f"30 images, {data.new[0].holds}; among the known classes most similar to bee and " in page.text
     assert "hoarfrost merge MODEL CLASS CLASS2" in page.text
-    assert "may be of a new class" not in page.text
-    assert "some 4 in 100 may be of a new class" in Page(render(replace(data, error=0.041))).text
+    assert "old/new decisions" not in page.text
+    assert (
+        "Expect about 4 in 100 of these old/new decisions to be wrong" in Page(render(replace(data, error=0.041))).text
+    )
     assert "photos/29.jpg" in page.text
     bees = [tag["alt"] for tag in page.images() if tag["alt"] in [f"photos/{row}.jpg" for row in range(38, 46)]]
     assert bees == [f"photos/{row}.jpg" for row in range(38, 46)], "the surest first, the least sure last"
     assert "Estimated: 2 (2 to 3)." in page.text
-    assert "the 12 least sure; hoarfrost sort puts all of them into a folder unsure." in page.text
+    assert "the 12 least sure. hoarfrost sort copies all of them into a folder unsure." in page.text
     assert "<script" not in text
     assert "http:" not in text
 

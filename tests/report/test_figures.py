@@ -61,7 +61,7 @@ def draw(figure: Figure) -> bytes:
 
 
 def test_the_loss_runs_on_over_all_stages() -> None:
-    first, second = lines(figures.loss_curves(LOG), "whole loss")
+    first, second = lines(figures.loss_curves(LOG), "total loss")
     assert points(first) == [(1, 2.0), (2, 1.0)]
     assert points(second) == [(3, 0.7), (4, 0.6), (5, 0.5)]
 
@@ -70,7 +70,7 @@ def test_terms_are_drawn_only_where_there_are_several() -> None:
     figure = figures.loss_curves(LOG)
     assert lines(figure, "cross entropy") == []
     assert [points(line) for line in lines(figure, "pairwise")] == [[(3, 0.5), (4, 0.5), (5, 0.5)]]
-    assert sorted(legend_labels(figure)) == ["feature distillation", "pairwise", "whole loss"]
+    assert sorted(legend_labels(figure)) == ["feature distillation", "pairwise", "total loss"]
 
 
 def test_a_line_marks_where_a_stage_begins() -> None:

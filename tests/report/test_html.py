@@ -119,7 +119,9 @@ def test_a_whole_report_has_every_section_and_all_tags_match(text: str) -> None:
     page = Page(text)
     assert page.sections == SECTIONS
     assert "FRoST on the digits" in page.text
-    assert "learned 3 classes from labelled images, then discovered 4 more in unlabelled images in 2 steps" in page.text
+    assert (
+        "learned 3 classes from labelled images. It then discovered 4 more in unlabelled images in 2 steps" in page.text
+    )
     assert "method" in page.texts
     assert "frost" in page.texts
 
@@ -153,7 +155,7 @@ def test_samples_are_shown_in_the_order_of_the_classes(bare: ReportData) -> None
     samples = {"five": random_images(3), "three": random_images(1), "four": random_images(1, count=0)}
     page = Page(render(replace(bare, samples=samples)))
     shown = [image["alt"] for image in page.images() if (image["src"] or "").startswith("data:image/png")]
-    assert shown == ["3 images put into the class three.", "3 images put into the class five."]
+    assert shown == ["3 images assigned to the class three.", "3 images assigned to the class five."]
     assert page.texts.index("three") < page.texts.index("five")
 
 
@@ -210,14 +212,14 @@ def test_mistakes_over_the_border_are_counted(bare: ReportData) -> None:
     matrix = np.zeros((7, 7), dtype=np.int64)
     matrix[0, 0], matrix[0, 6], matrix[6, 0], matrix[6, 6] = 3, 1, 1, 1
     page = Page(render(replace(bare, confusion=matrix)))
-    assert "25.0% of the images of old classes are taken for new ones" in page.text
-    assert "50.0% of the images of new classes are taken for old ones" in page.text
+    assert "25.0% of the images of old classes are predicted as new classes" in page.text
+    assert "50.0% of the images of new classes are predicted as old classes" in page.text
 
 
 def test_a_confusion_matrix_without_images_is_drawn(bare: ReportData) -> None:
     page = Page(render(replace(bare, confusion=np.zeros((7, 7), dtype=np.int64))))
     assert "confusion" in page.sections
-    assert "taken for new ones" not in page.text
+    assert "predicted as new classes" not in page.text
 
 
 def test_a_report_before_any_discovery(bare: ReportData) -> None:

@@ -209,9 +209,10 @@ def test_a_folder_of_old_images_has_nothing_to_discover(
     command = ["discover", str(fitted), str(pictures), "--device", "cpu", "--out", str(tmp_path / "same")]
     assert main(command) == 0
     said = capsys.readouterr().out
-    assert len(said.splitlines()) == 3
-    assert "a new class of a few images may be overlooked" in said.splitlines()[1]
-    assert "nothing new in 113 images: no class is added" in said
+    assert len(said.splitlines()) == 4
+    assert "a new class with few images can be missed" in said.splitlines()[1]
+    assert "nothing new in 113 images: the model does not change" in said
+    assert said.splitlines()[-1] == f"Next: hoarfrost predict {tmp_path / 'same'} {pictures}"
     assert "<h1>Nothing new in 113 images" in (tmp_path / "same" / "report.html").read_text()
     assert (Learner.load(tmp_path / "same", "cpu").predict_proba(images[1]) == before).all()
     assert main([*command, "--resume"]) == 0

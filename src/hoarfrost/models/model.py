@@ -67,13 +67,13 @@ class Discovery:
         >>> Discovery(9, 1, 1, (7,)).in_words(mixed=True)
         '1 new class in 7 of 9 images; 1 looks like a known class, 1 is unsure'
         >>> Discovery(1, 0, 1, ()).in_words(mixed=False)
-        'nothing new in 1 image: no class is added, and the model stays as it is'
+        'nothing new in 1 image: the model does not change'
         """
         classes = f"{len(self.new)} new class" + ("es" if len(self.new) != 1 else "")
         images = f"{self.images} image" + ("s" if self.images != 1 else "")
         said = f"{classes} in {sum(self.new)} of {images}"
         if not self.new:
-            said = f"nothing new in {images}: no class is added, and the model stays as it is"
+            said = f"nothing new in {images}: the model does not change"
         if not mixed:
             return said
         known = "looks like a known class" if self.known == 1 else "look like known classes"

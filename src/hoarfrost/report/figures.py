@@ -89,7 +89,7 @@ def loss_curves(log: Sequence[LogEntry]) -> Figure:
             colour, style = looks.setdefault(name, _term_look(len(looks)))
             values = [_number(entry["terms"].get(name)) for entry in entries]
             axes.plot(epochs, values, style, color=colour, linewidth=1.2, label=name.replace("_", " "))
-        axes.plot(epochs, [_number(entry["loss"]) for entry in entries], color=INK, linewidth=2.0, label="whole loss")
+        axes.plot(epochs, [_number(entry["loss"]) for entry in entries], color=INK, linewidth=2.0, label="total loss")
     axes.set_ylabel("loss", color=MUTED, fontsize=SMALL)
     _log_scale_where_positive(axes, log)
     _mark_stages(axes, log)
@@ -225,14 +225,14 @@ def number_curve(count: Count) -> Figure:
     axes.axvspan(count.least - 0.3, count.most + 0.3, color=GRID, label="likely range", linewidth=0)
     axes.plot(numbers, np.maximum(count.curve, 1e-3), "o-", color=OLD_COLOUR, markersize=3.5, label="Hartigan's number")
     axes.axhline(count.level, color=MUTED, linestyle="--", linewidth=1.2, label="level, learned from known classes")
-    axes.axvline(count.number, color=NEW_COLOURS[0], linewidth=1.6, label="number taken")
+    axes.axvline(count.number, color=NEW_COLOURS[0], linewidth=1.6, label="number chosen")
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
     axes.set_xlabel("number of new classes", color=MUTED, fontsize=SMALL)
-    axes.set_ylabel("worth of one class more", color=MUTED, fontsize=SMALL)
+    axes.set_ylabel("gain from one more class", color=MUTED, fontsize=SMALL)
     _legend_below(figure, axes, columns=2)
     return figure
 

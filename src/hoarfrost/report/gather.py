@@ -63,10 +63,10 @@ def report_data(
         facts=(
             ("method", content["method"]),
             ("data set", content["dataset"]),
-            ("classes a step", content["split"]),
+            ("classes per step", content["split"]),
             ("seed", str(content["seed"])),
             ("backbone", learner.config.backbone),
-            ("computed on", content["hardware"]),
+            ("hardware", content["hardware"]),
             ("time", f"{seconds:.0f} s"),
         ),
         metrics=content,
@@ -101,8 +101,8 @@ def _facts(learner: Learner, log: Sequence[Entry]) -> tuple[tuple[str, str], ...
         ("method", learner.config.method.name),
         ("seed", str(learner.config.seed)),
         ("backbone", learner.config.backbone),
-        ("computed on", learner.runtime.hardware),
-        *([("training took", f"{sum(line['seconds'] for line in log):.0f} s")] if log else []),
+        ("hardware", learner.runtime.hardware),
+        *([("training time", f"{sum(line['seconds'] for line in log):.0f} s")] if log else []),
     )
 
 

@@ -88,10 +88,10 @@ def _discovery(template: jinja2.Template, data: DiscoveryData) -> str:
     groups = [data.unsure, *(part for group in (*data.new, *data.known) for part in (group.typical, group.doubtful))]
     side = SIDE if sum(map(len, groups)) <= MANY else SIDE // 2
     names = [group.name for group in data.new]
-    map_words = f"{_count(len(data.points), 'image', 'images')} as points, those alike near each other."
+    map_words = f"{_count(len(data.points), 'image', 'images')} as points; similar images are close together."
     estimate = None
     if data.new and data.count is not None and len(data.count.curve) > 1:
-        words = f"Hartigan's number of 1 to {len(data.count.curve)} classes; {data.count.number} are taken."
+        words = f"Hartigan's number for 1 to {len(data.count.curve)} classes; {data.count.number} chosen."
         estimate = _picture(figures.number_curve(data.count), words)
     return template.render(
         data=data,
@@ -126,8 +126,9 @@ def summarise(data: ReportData) -> str:
     added = sum(data.novel_per_step)
     steps = f" in {len(data.novel_per_step)} steps" if len(data.novel_per_step) > 1 else ""
     return (
-        f"{learned}, then discovered {added} more in unlabelled images{steps}, without seeing the labelled ones again; "
-        f"one head now covers all {data.known + added}."
+        f"{learned}. It then discovered {added} more in unlabelled images{steps}, "
+        "without seeing the labelled ones again. "
+        f"One head now predicts all {data.known + added}."
     )
 
 
@@ -208,11 +209,11 @@ def _samples(data: ReportData) -> list[Picture]:
 def _sample(name: str, data: ReportData, note: str) -> Picture:
     images = data.samples[name]
     if not len(images):
-        return Picture(source="", alternative="No image was put here.", name=name, note=note)
+        return Picture(source="", alternative="No image belongs to this class.", name=name, note=note)
     size = [_count(data.sizes[name], "image", "images")] if name in data.sizes else []
     return Picture(
         source=_png_address(figures.sample_sheet(images)),
-        alternative=f"{_count(len(images), 'image', 'images')} put into the class {name}.",
+        alternative=f"{_count(len(images), 'image', 'images')} assigned to the class {name}.",
         name=name,
         note=", ".join([*([note] if note else []), *size]),
     )
