@@ -187,10 +187,10 @@ def test_names_from_outside_are_listed(installed: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("DATASET = 5", "names the data set 'theirs' brings no Dataset: ask its authors"),
+        ("DATASET = 5", "the package of the data set 'theirs' provides no Dataset: ask its authors"),
         (
             "Patches = lambda channels: 5",
-            "names the backbone 'theirs' brings no Backbone: ask its authors",
+            "the package of the backbone 'theirs' provides no Backbone: ask its authors",
         ),
     ],
 )

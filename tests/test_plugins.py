@@ -144,7 +144,7 @@ def test_without_the_package_its_method_is_unknown(tmp_path: Path) -> None:
     ("content", "words"),
     [
         ("raise RuntimeError('no such thing')", "'theirs' of their-package cannot be imported (no such thing)"),
-        ("THEIRS = 5", "brings no Method of that name"),
+        ("THEIRS = 5", "provides no Method of that name"),
     ],
 )
 def test_a_package_that_does_not_work_is_named(installed: Path, tmp_path: Path, content: str, words: str) -> None:

@@ -281,7 +281,7 @@ def get_method(name: str) -> Method:
     """The preset of a name, of this package or of another that is installed."""
     method = plugins.find("method", name, METHODS, plugins.METHODS)
     if not isinstance(method, Method) or method.name != name:
-        raise InputError(f"the package that names the method '{name}' brings no Method of that name: ask its authors")
+        raise InputError(f"the package of the method '{name}' provides no Method of that name: ask its authors")
     return method
 
 

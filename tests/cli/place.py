@@ -49,7 +49,7 @@ FINISHED = {
 MAKING = {"fit": FIT, "discover": DISCOVER, "run": RUN, "demo": DEMO}
 
 ADVICE = re.compile(
-    r"\b(choose|give|check|did you mean|use|free|update|remove|fetch|see hoarfrost|restore|again|add|put|must"
+    r"\b(choose|give|check|did you mean|use|free|update|remove|download|see hoarfrost|restore|again|add|put|must"
     r"|needs?|needed|of the form|but the data set has|has nothing below|nor a|it is not a \.npz|not a folder|name"
     r"|required|lower|leave|discover them|there and .* now)\b|--resume"
 )

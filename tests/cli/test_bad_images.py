@@ -91,7 +91,7 @@ def test_some_unreadable_files_are_named_counted_and_left_out(place: Place, verb
     answer = place.well(*WITH_IMAGES[verb], "--json")
     (warning,) = (line for line in answer.err.splitlines() if "epoch" not in line)
     assert warning.startswith("hoarfrost: warning: ")
-    for word in ("bad", "2 files", "1/3.png", "2/notes.txt", "1 image with a side below 8", "0/little.png"):
+    for word in ("bad", "2 unreadable files", "1/3.png", "2/notes.txt", "1 image with a side below 8", "0/little.png"):
         assert word in warning
     content = json.loads(answer.out)
     assert (content["images"] if verb == "fit" else len(content["predictions"])) == 3 * 8 - 1
@@ -130,6 +130,6 @@ def test_what_was_left_out_stands_on_the_pages(place: Place) -> None:
     for command in (FIT, (*DISCOVER, "--out", "made2")):
         place.well(*command)
         page = Path(command[command.index("--out") + 1] if command is FIT else "made2", "report.html").read_text()
-        assert "1 file that is no readable image" in page
+        assert "1 unreadable file" in page
         assert "&lt;b&gt;.jpg" in page
         assert "<b>.jpg" not in page

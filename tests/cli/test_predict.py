@@ -40,7 +40,7 @@ def test_paths_of_all_kinds_give_the_rows_that_the_folder_gives(place: Place, mo
 def test_a_broken_one_among_several_is_named_and_left_out(place: Place) -> None:
     cut(Path("unsorted/3-0.png"))
     answer = place.well("predict", "model2", "unsorted/3-0.png", "unsorted/3-1.png")
-    assert "1 file that is no readable image (unsorted/3-0.png)" in answer.err
+    assert "1 unreadable file (unsorted/3-0.png)" in answer.err
     assert [row["path"] for row in table(answer.out)] == ["unsorted/3-1.png"]
 
 
@@ -73,7 +73,7 @@ def test_what_is_not_probable_enough_is_unsure(place: Place) -> None:
 
 REFUSED: list[tuple[Words, Words]] = [
     (("predict", "model2"), ("DIR", "--list")),
-    (("predict", "model2", "unsorted/3-0.png", "nowhere.png"), ("'nowhere.png'", "no folder or file")),
+    (("predict", "model2", "unsorted/3-0.png", "nowhere.png"), ("'nowhere.png'", "no file or folder")),
     (("predict", "model2", "--list", "nowhere.txt"), ("nowhere.txt",)),
     (("predict", "model2", "model2/model.json"), ("no images", "model2/model.json")),
     ((*PREDICT, "--threshold", "1.5"), ("--threshold", "'1.5'")),

@@ -54,7 +54,7 @@ def test_every_image_is_in_the_folder_of_its_class(place: Place) -> None:
     assert lines[0] == "made: 16 images copied"
     assert sum(int(line.split()[-2]) for line in lines[1:]) == 16
     scored = place.well("evaluate", "model2", "made", "--json")  # it is a folder of class folders
-    assert "1 folder that is no class (unsure)" in scored.err
+    assert "1 folder of unsure images (unsure)" in scored.err
     assert "unsure" not in {row["class"] for row in json.loads(scored.out)["classes"]}
 
 

@@ -88,7 +88,7 @@ class TestArrays:
     def test_more_than_fits_is_refused_before_it_is_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         np.savez_compressed(tmp_path / "some.npz", images=np.zeros((100, 64, 64), np.uint8))
         monkeypatch.setattr("hoarfrost.data.datasets.free_memory", lambda: 300_000)
-        with pytest.raises(InputError, match=r"'images' in .*some\.npz take 0 MiB, but 0 MiB are free"):
+        with pytest.raises(InputError, match=r"'images' in .*some\.npz need 0 MiB, but only 0 MiB are free"):
             read_npz(tmp_path / "some.npz")
 
     def test_a_shape_beyond_all_memory(self, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ class TestImages:
         images.pixels(slice(None))
         (swap_unseen if unseen else save)(tmp_path / "b" / "3.bmp", 99)
         images.take([0, 1, 2]).fitted(16).pixels(slice(None))
-        with pytest.raises(InputError, match=r"b/3\.bmp has changed since it was first read: start again"):
+        with pytest.raises(InputError, match=r"b/3\.bmp has changed since it was first read: run the command again"):
             images.take(slice(4, 8)).fitted(16).pixels(slice(None))
         read_images(tmp_path, labelled=True, keep=ImageStorage(on_disk=True)).pixels(slice(None))
 
@@ -202,13 +202,16 @@ class TestTinyImageNet:
     @pytest.mark.parametrize(
         ("text", "words"),
         [
-            ("", "val_annotations.txt names no image"),
-            (f"../images/val_0.JPEG\t{WORDNET_IDS[0]}\n", "val_annotations.txt has '../images/val_0.JPEG' where"),
-            (f"/etc/passwd\t{WORDNET_IDS[0]}\n", "val_annotations.txt has '/etc/passwd' where"),
-            (f"..\t{WORDNET_IDS[0]}\n", "val_annotations.txt has '..' where"),
-            (f"\t{WORDNET_IDS[0]}\n", "val_annotations.txt has '' where"),
-            (f"a\0b\t{WORDNET_IDS[0]}\n", "val_annotations.txt has 'a.x00b' where"),
-            (f"{'x' * 256}\t{WORDNET_IDS[0]}\n", f"val_annotations.txt has '{'x' * 80}…' where"),
+            ("", "val_annotations.txt lists no images"),
+            (
+                f"../images/val_0.JPEG\t{WORDNET_IDS[0]}\n",
+                "val_annotations.txt has '../images/val_0.JPEG' instead of a file name",
+            ),
+            (f"/etc/passwd\t{WORDNET_IDS[0]}\n", "val_annotations.txt has '/etc/passwd' instead of a file name"),
+            (f"..\t{WORDNET_IDS[0]}\n", "val_annotations.txt has '..' instead of a file name"),
+            (f"\t{WORDNET_IDS[0]}\n", "val_annotations.txt has '' instead of a file name"),
+            (f"a\0b\t{WORDNET_IDS[0]}\n", "val_annotations.txt has 'a.x00b' instead of a file name"),
+            (f"{'x' * 256}\t{WORDNET_IDS[0]}\n", f"val_annotations.txt has '{'x' * 80}…' instead of a file name"),
             (f"val_0.JPEG\t{'x' * 256}\n", f"val_annotations.txt names the class '{'x' * 80}', which"),
         ],
     )
@@ -223,7 +226,7 @@ class TestTinyImageNet:
         folder = write_tiny_imagenet(tmp_path)
         save(tmp_path / "elsewhere" / "images" / "1.JPEG", 1)
         (folder / "wnids.txt").write_text(f"{WORDNET_IDS[0]}\n{name}\n{WORDNET_IDS[2]}\n")
-        with pytest.raises(InputError, match=r"wnids\.txt has '.*' where the name"):
+        with pytest.raises(InputError, match=r"wnids\.txt has '.*' instead of a file name"):
             load_dataset("tiny-imagenet", tmp_path)
 
     @pytest.mark.parametrize("name", ["wnids.txt", "val/val_annotations.txt"])

@@ -184,7 +184,7 @@ class TestCached:
 
         with monkeypatch.context() as patch:
             patch.setattr("hoarfrost.data.cache._pour", full)
-            with pytest.raises(InputError, match="No space left on device; make room there"):
+            with pytest.raises(InputError, match="No space left on device; free space there"):
                 keep_decoded(files_of(on_disk(source)), cache)
         assert made(cache) == []
 
@@ -267,10 +267,10 @@ class TestDecodedFile:
         (path,) = made(cache)
         os.truncate(path, 24 * 24 * 3 * 10)
         images.pixels(slice(0, 10))
-        with pytest.raises(InputError, match=rf"{path.name}: it ends too early; start again"):
+        with pytest.raises(InputError, match=rf"{path.name}: it is cut off; run the command again"):
             images.pixels([3, 10])
         path.unlink()
-        with pytest.raises(InputError, match=rf"{path.name}: No such file or directory; start again"):
+        with pytest.raises(InputError, match=rf"{path.name}: No such file or directory; run the command again"):
             images.pixels([0])
 
 

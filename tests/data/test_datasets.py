@@ -159,14 +159,14 @@ class TestCifar:
     @pytest.mark.parametrize(
         ("name", "content", "message"),
         [
-            ("train", {"data": np.zeros((4, 3072), np.uint8)}, "no 'fine_labels' in .*train"),
-            ("train", [1, 2], "no 'data' in .*train"),
+            ("train", {"data": np.zeros((4, 3072), np.uint8)}, "train lacks 'fine_labels'"),
+            ("train", [1, 2], "train lacks 'data'"),
             ("train", {"data": np.zeros((4, 3071), np.uint8), "fine_labels": [0] * 4}, "'data' in .*train"),
             ("train", {"data": np.zeros((4, 3072)), "fine_labels": [0] * 4}, "'data' in .*train"),
             ("train", {"data": [[0] * 3072], "fine_labels": [0]}, "'data' in .*train"),
             ("test", {"data": np.zeros((4, 3072), np.uint8), "fine_labels": [0] * 3}, "each of the 4 images"),
-            ("test", {"data": np.zeros((2, 3072), np.uint8), "fine_labels": [0, 2]}, "beyond its 2 classes"),
-            ("test", {"data": np.zeros((2, 3072), np.uint8), "fine_labels": [0, -1]}, "beyond its 2 classes"),
+            ("test", {"data": np.zeros((2, 3072), np.uint8), "fine_labels": [0, 2]}, "outside its 2 classes"),
+            ("test", {"data": np.zeros((2, 3072), np.uint8), "fine_labels": [0, -1]}, "outside its 2 classes"),
             ("test", {"data": np.zeros((2, 3072), np.uint8), "fine_labels": [0, [1]]}, "each of the 2 images"),
             ("test", {"data": np.zeros((2, 3072), np.uint8), "fine_labels": [[0], [1, 1]]}, "each of the 2 images"),
             ("test", {"data": np.zeros((2, 3072), np.uint8), "fine_labels": [0, 1.5]}, "each of the 2 images"),
@@ -262,7 +262,7 @@ class TestFolder:
     def test_no_data(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="--data DIR"):
             load_dataset("folder", None)
-        with pytest.raises(InputError, match="there is no folder or file"):
+        with pytest.raises(InputError, match="there is no file or folder"):
             load_dataset("folder", tmp_path / "nowhere")
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="no folder is closed to the superuser")
@@ -270,7 +270,7 @@ class TestFolder:
     def test_closed_folder(self, tmp_path: Path, name: str) -> None:
         tmp_path.chmod(0)
         try:
-            with pytest.raises(InputError, match=r"cannot look into .*: Permission denied"):
+            with pytest.raises(InputError, match=r"cannot open .*: Permission denied"):
                 load_dataset(name, tmp_path / "data")
         finally:
             tmp_path.chmod(0o755)
@@ -327,11 +327,11 @@ class TestNpz:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"y_test": [9, 9, 8]}, "has the class '8', which y_train has not"),
+            ({"y_test": [9, 9, 8]}, "has the class '8', which y_train lacks"),
             ({"y_train": [7, 9]}, r"'y_train' in .* has the shape \(2,\) for 8 images"),
             ({"y_test": [[9], [9], [9]]}, r"'y_test' in .* has the shape \(3, 1\)"),
             ({"x_test": random_images((3, 9, 9, 3))}, "differ in image size"),
-            ({"y_train": None}, "no array 'y_train'"),
+            ({"y_train": None}, "not 'y_train': add it"),
         ],
     )
     def test_bad_splits(self, tmp_path: Path, changes: dict[str, ArrayLike], message: str) -> None:
@@ -352,7 +352,7 @@ class TestNpz:
             read_npz(path)
         with path.open("wb") as file:
             np.save(file, self.images)
-        with pytest.raises(InputError, match="one bare array"):
+        with pytest.raises(InputError, match="a single array"):
             read_npz(path)
 
     def test_pickled_objects_are_refused(self, tmp_path: Path) -> None:
@@ -409,7 +409,7 @@ class TestDownload:
         with pytest.raises(InputError) as caught:
             load_dataset("cifar10", data)
         command = f"hoarfrost run --dataset cifar10 --data '{data}' --out runs/cifar10 --download"
-        assert str(caught.value) == f"cifar10 is not in {data}: fetch it with: {command}"
+        assert str(caught.value) == f"cifar10 is not in {data}: download it with: {command}"
         assert not data.exists()
 
     def test_tar(self, tmp_path: Path, site: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,7 +466,7 @@ class TestDownload:
         for damaged in (whole[:100], whole[:40_000] + b"\xff" * 100 + whole[40_100:], b"\xfd7zXZ\0" + whole):
             archive.write_bytes(damaged)
             self.serve(monkeypatch, "cifar10", archive, site[1])
-            refused("could not fetch cifar10")
+            refused("could not download cifar10")
 
         archive.unlink()
         refused("404")
@@ -528,7 +528,7 @@ class TestDownload:
             port = server.server_port  # closed again when it is asked
         entry = replace(DATASETS["cifar10"], url=f"http://127.0.0.1:{port}/cifar.tar.gz")
         monkeypatch.setitem(DATASETS, "cifar10", entry)
-        with pytest.raises(InputError, match=r"could not fetch cifar10 from http://127.0.0.1"):
+        with pytest.raises(InputError, match=r"could not download cifar10 from http://127.0.0.1"):
             load_dataset("cifar10", tmp_path, download=True)
         assert names_in(tmp_path) == []
 

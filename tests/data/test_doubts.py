@@ -33,9 +33,9 @@ def test_nothing_is_said_where_all_is_well(tmp_path: Path) -> None:
 def test_tiny_and_uneven_classes_and_names(tmp_path: Path) -> None:
     save(tmp_path, {"Rose": 2, "rose": 4, "elm": 1, "oak": 3, "ash": 45})
     assert lines(tmp_path) == [
-        "4 classes have fewer than 5 images (elm 1, Rose 2, oak 3 and 1 more): predictions of them will be unsure",
-        "the classes are uneven: ash has 45 images, elm has 1",
-        "class names that differ in case alone: Rose and rose; are they one class?",
+        "4 classes have fewer than 5 images (elm 1, Rose 2, oak 3 and 1 more): their predictions will be unsure",
+        "class sizes are very uneven: ash has 45 images, elm has 1",
+        "class names that differ only in upper and lower case: Rose and rose; are they one class?",
     ]
 
 
@@ -48,9 +48,9 @@ def test_copies_within_and_between_classes(tmp_path: Path) -> None:
     (tmp_path / "bee/other.png").write_bytes(bytes(other))
     Image.open(tmp_path / "ant/1.png").transpose(Image.Transpose.ROTATE_90).save(tmp_path / "ant/turned.png")
     assert lines(tmp_path) == [
-        "the same image is in several classes: bee/copy.png is ant/0.png, bee/other.png is ant/1.png;"
-        " one of them must be wrong",
-        "the same image is in its class more than once: ant/copy.png is ant/0.png, ant/deep/copy.png is ant/0.png",
+        "the same image is in more than one class: bee/copy.png is ant/0.png, bee/other.png is ant/1.png;"
+        " one label must be wrong",
+        "duplicate images within a class: ant/copy.png is ant/0.png, ant/deep/copy.png is ant/0.png",
     ]
 
 
@@ -59,5 +59,5 @@ def test_copies_among_arrays() -> None:
     pixels[7] = pixels[2]
     images = ImageSet(pixels, np.repeat([0, 1], 6), ("ant", "bee"))
     assert doubts(images, Path("any.npz")) == [
-        "the same image is in several classes: image 7 is image 2; one of them must be wrong"
+        "the same image is in more than one class: image 7 is image 2; one label must be wrong"
     ]

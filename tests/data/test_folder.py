@@ -221,7 +221,7 @@ class TestSizesAndModes:
         frames[0].save(tmp_path / "2.tif", save_all=True, append_images=frames[1:])
         frames[0].save(tmp_path / "3.gif")
         frames[0].save(tmp_path / "4.tif")
-        with pytest.warns(SkippedFiles, match=r"^of 2 images in .* only the first frame is used \(1.gif, 2.tif\)$"):
+        with pytest.warns(SkippedFiles, match=r"^only the first frame is used of 2 images in .* \(1.gif, 2.tif\)$"):
             images = read_folder(tmp_path, labelled=False)
         assert (images.pixels(slice(None)) == 40).all()
         assert len(images) == 4
@@ -244,17 +244,17 @@ class TestBadFiles:
             np.testing.assert_array_equal(images.pixels(slice(None)), np.stack([picture()] * 3))
             (warning,) = caught
             message = str(warning.message)
-            assert "6 files that are no readable images (a/2.png, a/empty.png, b/notes.txt and 3 more)" in message
+            assert "6 unreadable files (a/2.png, a/empty.png, b/notes.txt and 3 more)" in message
             assert warning.filename == __file__
 
     def test_damaged_files_do_not_decide_size_and_channels(self, tmp_path: Path) -> None:
         save(tmp_path / "1.png", picture(width=24, height=24, channels=1))
         save(tmp_path / "2.png", picture(width=64, height=64))
         truncate(tmp_path / "2.png")
-        with pytest.warns(SkippedFiles, match=r"1 file that is no readable image \(2\.png\)"):
+        with pytest.warns(SkippedFiles, match=r"1 unreadable file \(2\.png\)"):
             images = read_folder(tmp_path, labelled=False)
         assert images.shape == (24, 24, 1)
-        with pytest.warns(SkippedFiles, match=r"1 file that is no readable image \(2\.png\)"):
+        with pytest.warns(SkippedFiles, match=r"1 unreadable file \(2\.png\)"):
             on_disk = read_folder(tmp_path, labelled=False, on_disk=True)
         assert on_disk.digest() == images.digest()
 
@@ -314,7 +314,7 @@ class TestBadFiles:
         with pytest.raises(InputError, match="pip install pillow-heif"):
             read_folder(tmp_path, labelled=False)
         save(tmp_path / "1.png")
-        with pytest.warns(SkippedFiles, match=r"\(a\.HEIC\); HEIC images can be read after: pip install pillow-heif"):
+        with pytest.warns(SkippedFiles, match=r"\(a\.HEIC\); to read HEIC images: pip install pillow-heif"):
             read_folder(tmp_path, labelled=False)
 
     def test_a_reader_of_heic_that_is_installed_is_asked_for(
@@ -338,7 +338,7 @@ class TestBadFiles:
         entries = [(256, 4, 1, 64), (257, 4, 1, 64), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1), (277, 3, 1, 65535)]
         packed = b"".join(struct.pack("<HHII", *entry) for entry in entries)
         (tmp_path / "samples.tif").write_bytes(b"II*\0" + struct.pack("<IH", 8, len(entries)) + packed + bytes(4))
-        with pytest.warns(SkippedFiles, match=r"2 files .*lzw.tif, samples.tif"):
+        with pytest.warns(SkippedFiles, match=r"2 unreadable files .*lzw.tif, samples.tif"):
             assert len(read_folder(tmp_path, labelled=False)) == 1
         assert capfd.readouterr().err == ""
 
@@ -360,12 +360,12 @@ class TestRefusals:
     def test_empty_folder(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"no images in .* it is empty"):
             read_folder(tmp_path, labelled=False)
-        with pytest.raises(InputError, match="no class folders with images"):
+        with pytest.raises(InputError, match="no sub-folders with images"):
             read_folder(tmp_path, labelled=True)
 
     def test_loose_images_only(self, tmp_path: Path) -> None:
         save(tmp_path / "1.png")
-        with pytest.raises(InputError, match="no class folders with images"):
+        with pytest.raises(InputError, match="no sub-folders with images"):
             read_folder(tmp_path, labelled=True)
 
     @pytest.mark.parametrize("labelled", [True, False])
@@ -381,7 +381,7 @@ class TestRefusals:
         (tmp_path / "bees").mkdir()
         with (
             pytest.warns(SkippedFiles, match=r"1 class folder without images \(bees\)"),
-            pytest.raises(InputError, match=r"a folder with one class \('ants'\)"),
+            pytest.raises(InputError, match=r"only one class \('ants'\)"),
         ):
             read_folder(tmp_path, labelled=True)
 
@@ -392,7 +392,7 @@ class TestRefusals:
         (tmp_path / "b").chmod(0)
         try:
             for labelled in (True, False):
-                with pytest.raises(InputError, match=r"cannot look into .*b: Permission denied"):
+                with pytest.raises(InputError, match=r"cannot open .*b: Permission denied"):
                     read_folder(tmp_path, labelled=labelled)
         finally:
             (tmp_path / "b").chmod(0o755)

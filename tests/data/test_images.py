@@ -93,7 +93,7 @@ class TestAsImages:
     @pytest.mark.parametrize(
         ("images", "message"),
         [
-            (np.full((2, 8, 8), np.nan), "not finite"),
+            (np.full((2, 8, 8), np.nan), "NaN or infinite"),
             (np.full((2, 8, 8), "a"), "numbers from 0 to 255"),
         ],
     )
@@ -144,12 +144,12 @@ class TestEncodeLabels:
         [
             ([1, 2], "2 labels for 3 images"),
             ([[1], [2], [3]], "one axis"),
-            ([[1], [2, 3], [4]], "one flat list"),
-            ([5, 5, 5], r"only one class \('5'\)"),
+            ([[1], [2, 3], [4]], "a flat list"),
+            ([5, 5, 5], r"labels name one class \('5'\)"),
             ([1.0, float("nan"), 2.0], "1 of 3 labels are missing"),
             (["a", float("nan"), "b"], "1 of 3 labels are missing"),
             (np.array(["a", None, None], dtype=object), "2 of 3 labels are missing"),
-            (np.array(["a", 1, "b"], dtype=object), "different kinds"),
+            (np.array(["a", 1, "b"], dtype=object), "mixed types"),
             (np.array([b"a", b"\xff", b"b"]), "UTF-8"),
             (np.array(["a", "\ud800", "b"]), "class name .* cannot be written"),
             (np.array([(1, 2), (3, 4), (5, 6)], dtype="i4,i4"), "names or numbers"),

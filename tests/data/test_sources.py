@@ -245,7 +245,7 @@ class TestImageSource:
         gone.unlink()
         with pytest.raises(InputError) as refusal:
             epoch(batched)
-        assert str(refusal.value) == f"cannot read the image {gone}: restore the file, or remove it"
+        assert str(refusal.value) == f"cannot read the image {gone}: restore or remove the file"
 
     def test_arrays_too_large_for_the_device_are_streamed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         images = numbered(9)

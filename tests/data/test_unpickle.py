@@ -203,7 +203,7 @@ def test_many_small_parts_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     path = tmp_path / "batch"
     monkeypatch.setattr(unpickle, "MOST_INSTRUCTIONS", 4_000)
     path.write_bytes(b"\x80\x02" + b"]" * 4_001 + b".")
-    with pytest.raises(InputError, match="batch: it has more than 4,000 parts"):
+    with pytest.raises(InputError, match="batch: it has more than 4,000 objects"):
         load_pickle(path)
 
 

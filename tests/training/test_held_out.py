@@ -75,9 +75,9 @@ def test_fit_says_it_and_warns_of_what_it_finds(tmp_path: Path, capsys: pytest.C
     assert said.out.splitlines()[-3].startswith("accuracy: about 100.0 % on images like these (cross-validated on all ")
     page = (tmp_path / "model" / "report.html").read_text()
     assert "Expect about 100.0 % of images like these" in page
-    assert "the same image is in its class more than once: dark/0.png is dark/0 again.png" in page
+    assert "duplicate images within a class: dark/0.png is dark/0 again.png" in page
     assert "Images taken for another class" not in page
-    assert "warning: the same image is in its class more than once: dark/0.png is dark/0 again.png" in said.err
+    assert "warning: duplicate images within a class: dark/0.png is dark/0 again.png" in said.err
     assert main(["fit", str(tmp_path / "known"), "--out", str(tmp_path / "other"), *short]) == 0
     assert capsys.readouterr().out.splitlines()[-3].startswith("accuracy: not estimated")
     assert "no images were held out" in (tmp_path / "other" / "report.html").read_text()

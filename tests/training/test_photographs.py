@@ -366,7 +366,7 @@ class TestOnce:
             assert found is not None
             return len(found)
 
-        words = rf"1 file that is no readable image \(class-{'1/2' if verb == 'fit' else '6/0'}\.jpg\)"
+        words = rf"1 unreadable file \(class-{'1/2' if verb == 'fit' else '6/0'}\.jpg\)"
         with pytest.warns(SkippedFiles, match=words) as caught:
             used = use()
         assert len(caught) == 1

@@ -83,7 +83,7 @@ def _conversion(images: NDArray[np.generic], name: str) -> str:
     if images.dtype.kind not in "iuf":
         return "give the pixels as numbers from 0 to 255"
     if not np.isfinite(images).all():
-        return "some pixels are not finite; replace them first with images = np.nan_to_num(images, posinf=0, neginf=0)"
+        return "some pixels are NaN or infinite; first use images = np.nan_to_num(images, posinf=0, neginf=0)"
     low, high = images.min(), images.max()
     if low >= 0 and images.dtype.kind == "f" and high <= 1:
         return f'convert them with ({name} * 255).round().astype("uint8")'
@@ -104,26 +104,28 @@ def encode_labels(labels: ArrayLike, count: int, *, least_classes: int = 2) -> t
     try:
         values = np.asarray(labels)
     except ValueError as error:  # nested lists of different lengths
-        raise InputError("labels must be one flat list with a name or a number for each image") from error
+        raise InputError("labels must be a flat list with one name or number per image") from error
     if values.ndim != 1:
-        raise InputError(f"labels must have one axis, not the shape {values.shape}: give one name or number an image")
+        raise InputError(f"labels must have one axis, not the shape {values.shape}: give one name or number per image")
     if len(values) != count:
-        raise InputError(f"there are {len(values)} labels for {count} images: give one label for each image")
+        raise InputError(f"there are {len(values)} labels for {count} images: give one label per image")
     if missing := _count_missing(labels, values):
-        raise InputError(f"{missing} of {count} labels are missing (NaN or None): leave those images out")
+        raise InputError(f"{missing} of {count} labels are missing (NaN or None): leave out those images")
     if values.dtype.kind not in "biufcSUO":
-        raise InputError(f"labels must be names or numbers, not of the type {values.dtype}")
+        raise InputError(f"labels must be names or numbers, not {values.dtype}")
     if values.dtype.kind == "S":
         try:
             values = np.char.decode(values, "utf-8")
         except UnicodeDecodeError as error:
-            raise InputError("labels of bytes must be text in UTF-8: decode them, as with np.char.decode") from error
+            raise InputError(
+                "byte labels must be UTF-8 text: decode them first, for example with np.char.decode"
+            ) from error
     try:
         classes, ids = np.unique(values, return_inverse=True)
     except TypeError as error:
-        raise InputError("labels of different kinds cannot be sorted: make all of them names or all numbers") from error
+        raise InputError("labels of mixed types cannot be sorted: use only names or only numbers") from error
     if len(classes) < least_classes:
-        raise InputError(f"the labels name only one class ('{classes[0]}'): at least two are needed")
+        raise InputError(f"all labels name one class ('{classes[0]}'): at least two classes are needed")
     names = tuple(str(name) for name in classes)
     check_names(names)
     return ids.astype(np.int64), names
@@ -135,7 +137,7 @@ def check_names(names: Sequence[str]) -> None:
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise InputError(f"the class name {name!r} cannot be written as UTF-8: give it another") from None
+            raise InputError(f"the class name {name!r} cannot be written as UTF-8: rename it") from None
 
 
 def _count_missing(labels: ArrayLike, values: NDArray[np.generic]) -> int:
@@ -173,7 +175,7 @@ def fit_to(images: Pixels, size: int, channels: int) -> Pixels:
 def with_channels(images: Pixels, channels: int) -> Pixels:
     """Convert (N, H, W, C) to (N, H, W, channels): gray is repeated into RGB, RGB becomes its luminance."""
     if channels not in (1, 3):
-        raise InputError(f"images have 1 or 3 channels, not {channels}")
+        raise InputError(f"images must have 1 or 3 channels, not {channels}")
     if images.shape[-1] == channels:
         return images
     if channels == 3:

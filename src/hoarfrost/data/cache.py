@@ -107,7 +107,7 @@ def keep_decoded(files: ImageFiles, folder: str | Path) -> tuple[Path, list[int]
     except OSError as error:
         raise InputError(
             f"cannot keep decoded images in {error.filename or place}: {error.strerror or error};"
-            " make room there, or choose another --cache"
+            " free space there, or choose another --cache"
         ) from error
 
 
@@ -158,7 +158,7 @@ def _reading(path: Path) -> Iterator[None]:
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"cannot read the decoded images in {path}: {reason}; start again to have them made"
+            f"cannot read the decoded images in {path}: {reason}; run the command again to make them anew"
         ) from error
 
 

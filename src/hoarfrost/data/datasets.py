@@ -65,7 +65,7 @@ def get_dataset(name: str) -> Dataset:
     """The data set of a name, of this package or of another that is installed."""
     dataset = plugins.find("data set", name, DATASETS, plugins.DATASETS)
     if not isinstance(dataset, Dataset):
-        raise InputError(f"the package that names the data set '{name}' brings no Dataset: ask its authors")
+        raise InputError(f"the package of the data set '{name}' provides no Dataset: ask its authors")
     return dataset
 
 
@@ -84,7 +84,7 @@ def load_dataset(
     if dataset.embedded:
         return dataset.reader(Path(), size, keep)
     if data is None:
-        raise InputError(f"{name} is read from a folder: name it with --data DIR")
+        raise InputError(f"the data set {name} needs a folder: give it with --data DIR")
     with looking_into(Path(data)):
         return dataset.reader(_locate(name, dataset, Path(data), download=download), size, keep)
 
@@ -100,7 +100,7 @@ def _locate(name: str, dataset: Dataset, data: Path, *, download: bool) -> Path:
         return data
     if not download:
         command = f"hoarfrost run --dataset {name} --data {shlex.quote(str(data))} --out runs/{name} --download"
-        raise InputError(f"{name} is not in {data}: fetch it with: {command}")
+        raise InputError(f"{name} is not in {data}: download it with: {command}")
     fetch(name, folder, url=dataset.url, md5=dataset.md5, archive=dataset.archive)
     return folder
 
@@ -129,7 +129,7 @@ def read_images(
     with looking_into(path):
         is_folder, exists = path.is_dir(), path.exists()
     if not exists:
-        raise InputError(f"there is no folder or file {path}: check the path")
+        raise InputError(f"there is no file or folder {path}: check the path")
     if is_folder or (path.suffix != ".npz" and not labelled):
         given = read_folder(
             source if is_folder else [path],
@@ -193,13 +193,15 @@ def _read_cifar(path: Path, labels_key: str, names: tuple[str, ...]) -> ImageSet
     """One file of CIFAR: rows (N, 3072) that hold the red, the green and the blue plane, and a list of labels."""
     rows, given_labels = _entries(path, "data", labels_key)
     if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3072:
-        raise InputError(f"'data' in {path} is not uint8 of the shape (N, 3072): fetch it again")
+        raise InputError(f"'data' in {path} is not uint8 of shape (N, 3072): download it again")
     flat = isinstance(given_labels, list) and all(type(label) is int for label in given_labels)
     labels = np.array(given_labels if flat or isinstance(given_labels, np.ndarray) else [])
     if labels.dtype.kind not in "iu" or labels.shape != rows.shape[:1]:
-        raise InputError(f"'{labels_key}' in {path} is not one number for each of the {len(rows)} images")
+        raise InputError(
+            f"'{labels_key}' in {path} does not hold one integer for each of the {len(rows)} images: download it again"
+        )
     if not ((labels >= 0) & (labels < len(names))).all():
-        raise InputError(f"'{labels_key}' in {path} holds numbers beyond its {len(names)} classes: fetch it again")
+        raise InputError(f"'{labels_key}' in {path} holds numbers outside its {len(names)} classes: download it again")
     images = np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
     return ImageSet(images, labels.astype(np.int64), names)
 
@@ -207,7 +209,7 @@ def _read_cifar(path: Path, labels_key: str, names: tuple[str, ...]) -> ImageSet
 def _class_names(path: Path, key: str) -> tuple[str, ...]:
     (names,) = _entries(path, key)
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise InputError(f"'{key}' in {path} is not a list of class names: fetch it again")
+        raise InputError(f"'{key}' in {path} is not a list of class names: download it again")
     return tuple(names)
 
 
@@ -216,7 +218,7 @@ def _entries(path: Path, *keys: str) -> list[object]:
     content = load_pickle(path)
     for key in keys:
         if not isinstance(content, dict) or key not in content:
-            raise InputError(f"there is no '{key}' in {path}: fetch it again")
+            raise InputError(f"{path} lacks '{key}': download it again")
     return [cast(dict[str, object], content)[key] for key in keys]
 
 
@@ -233,7 +235,7 @@ def _read_tiny_imagenet(folder: Path, size: int | None, keep: ImageStorage) -> S
             raise InputError(f"{annotations} names the class '{name[:SHOWN]}', which is not in {folder / 'train'}")
         test.append((folder / "val" / "images" / _bare(file_name, annotations), ids[name]))
     if not test:
-        raise InputError(f"{annotations} names no image, and there is no other test set: fetch the data set again")
+        raise InputError(f"{annotations} lists no images, and there is no other test set: download the data set again")
     return _decoded(train, names, size, keep), _decoded(test, names, size, keep)
 
 
@@ -247,23 +249,23 @@ def _read_lines(path: Path) -> list[str]:
     try:
         return read_bytes(path, MOST_TEXT).decode().splitlines()
     except UnicodeDecodeError as error:
-        raise InputError(f"cannot read {path}, which is not text: fetch the data set again") from error
+        raise InputError(f"cannot read {path}, which is not text: download the data set again") from error
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}; fetch the data set again") from error
+        raise InputError(f"cannot read {path}: {error.strerror or error}; download the data set again") from error
 
 
 def _bare(name: str, listed: Path) -> str:
     """The name of a file or a folder that a list gives, if it leads nowhere else."""
     if not name or name in (".", "..") or {"/", "\\", "\0"} & set(name) or len(name.encode()) > LONGEST_NAME:
         begin = name if len(name) <= SHOWN else f"{name[:SHOWN]}…"
-        raise InputError(f"{listed} has {begin!r} where the name of a file must be: fetch the data set again")
+        raise InputError(f"{listed} has {begin!r} instead of a file name: download the data set again")
     return name
 
 
 def _list_jpegs(folder: Path) -> list[Path]:
     paths = sorted(folder.glob("*.JPEG"))
     if not paths:
-        raise InputError(f"there are no JPEG files in {folder}: fetch the data set again")
+        raise InputError(f"there are no JPEG files in {folder}: download the data set again")
     return paths
 
 
@@ -288,7 +290,9 @@ def _read_own(source: Path, size: int | None, keep: ImageStorage) -> Split:
     counts = np.bincount(cast(Ids, images.labels), minlength=len(images.class_names))
     if counts.min() < 4:
         name = images.class_names[int(counts.argmin())]
-        raise InputError(f"class '{name}' in {source} has {counts.min()} images: a quarter is held out, give 4 or more")
+        raise InputError(
+            f"class '{name}' in {source} has {counts.min()} images: give at least 4, as a quarter is held out"
+        )
     return _quarter_split(images)
 
 
@@ -297,7 +301,7 @@ def _read_train_and_test(train_folder: Path, test_folder: Path, size: int | None
     side, _, channels = train.shape
     test = read_images(test_folder, labelled=True, size=side, channels=channels, keep=keep)
     if extra := sorted(set(test.class_names) - set(train.class_names)):
-        raise InputError(f"{test_folder} has the class '{extra[0]}', which {train_folder} has not")
+        raise InputError(f"{test_folder} has the class '{extra[0]}', which {train_folder} lacks")
     to_train_id = np.array([train.class_names.index(name) for name in test.class_names])
     return train, replace(test, labels=to_train_id[test.labels], class_names=train.class_names)
 
@@ -306,7 +310,7 @@ def _split_arrays(path: Path, size: int | None) -> Split:
     """The arrays x_train, y_train, x_test and y_test; the classes are those of y_train."""
     names = {"x_train", "y_train", "x_test", "y_test"}
     if missing := sorted(names - _names_in(path)):
-        raise InputError(f"there is no array '{missing[0]}' beside 'x_test' in {path}: add it")
+        raise InputError(f"{path} has the array 'x_test' but not '{missing[0]}': add it")
     arrays = _load_arrays(path, names)
     train, test = _checked_images(path, arrays["x_train"]), _checked_images(path, arrays["x_test"])
     if size is None and train.shape[1:] != test.shape[1:]:
@@ -317,7 +321,7 @@ def _split_arrays(path: Path, size: int | None) -> Split:
     labels, classes = _encoded(path, np.concatenate([arrays["y_train"], arrays["y_test"]]))
     train_labels, test_labels = labels[: len(train)], labels[len(train) :]
     if extra := set(test_labels) - set(train_labels):
-        raise InputError(f"y_test in {path} has the class '{classes[min(extra)]}', which y_train has not")
+        raise InputError(f"y_test in {path} has the class '{classes[min(extra)]}', which y_train lacks")
     return (
         ImageSet(train, train_labels, classes).fitted(size),
         ImageSet(test, test_labels, classes).fitted(size, train.shape[-1]),
@@ -338,7 +342,7 @@ def read_npz(path: str | Path, *, least_classes: int = 2) -> ImageSet:
                 return ImageSet(images)
             return ImageSet(images, *_encoded(Path(path), arrays[labels_key], len(images), least_classes))
     found = ", ".join(sorted(held)) or "nothing"
-    raise InputError(f"{path} holds {found}: name the array of images 'images', and their labels 'labels'")
+    raise InputError(f"{path} holds {found}: name the array of images 'images' and the array of labels 'labels'")
 
 
 def _names_in(path: Path) -> set[str]:
@@ -356,7 +360,7 @@ def _load_arrays(path: Path, names: Collection[str]) -> Arrays:
         if free is not None and size > free:
             what = " and ".join(f"'{name}'" for name in sorted(names))
             raise InputError(
-                f"{what} in {path} take {size >> 20} MiB, but {free >> 20} MiB are free: give fewer images"
+                f"{what} in {path} need {size >> 20} MiB, but only {free >> 20} MiB are free: give fewer images"
             )
         return {name: archive[name] for name in names}
 
@@ -368,13 +372,15 @@ def _opened(path: Path) -> Iterator[NpzFile]:
         with open_regular(path) as file:
             archive = np.load(file, allow_pickle=False)
             if isinstance(archive, np.ndarray):
-                raise InputError(f"{path} is one bare array: save it with np.savez(path, images=images, labels=labels)")
+                raise InputError(f"{path} is a single array: save it with np.savez(path, images=images, labels=labels)")
             with archive:
                 yield archive
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}; check the path and its rights") from error
+        raise InputError(
+            f"cannot read {path}: {error.strerror or error}; check the path and its permissions"
+        ) from error
     except MemoryError as error:
         raise InputError(f"the arrays in {path} do not fit into memory: give fewer images") from error
     except Exception as error:  # a damaged archive fails in zipfile, zlib or numpy, in nearly any way

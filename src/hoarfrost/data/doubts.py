@@ -31,15 +31,15 @@ def doubts(images: ImageSet, folder: Path) -> list[str]:
     sizes = sorted((count, name) for name, count in zip(images.class_names, counts, strict=True) if count)
     lines = []
     if few := [f"{name} {count}" for count, name in sizes if count < FEW]:
-        lines.append(f"{_classes(len(few))} fewer than {FEW} images ({_some(few)}): predictions of them will be unsure")
+        lines.append(f"{_classes(len(few))} fewer than {FEW} images ({_some(few)}): their predictions will be unsure")
     (least, smallest), (most, largest) = sizes[0], sizes[-1]
     if most > UNEVEN * least:
-        lines.append(f"the classes are uneven: {largest} has {most} images, {smallest} has {least}")
+        lines.append(f"class sizes are very uneven: {largest} has {most} images, {smallest} has {least}")
     alike = defaultdict(list)
     for name in images.class_names:
         alike[name.casefold()].append(name)
     if same := [" and ".join(names) for names in alike.values() if len(names) > 1]:
-        lines.append(f"class names that differ in case alone: {_some(same)}; are they one class?")
+        lines.append(f"class names that differ only in upper and lower case: {_some(same)}; are they one class?")
     return lines + _copies(images, folder)
 
 
@@ -63,9 +63,9 @@ def _copies(images: ImageSet, folder: Path) -> list[str]:
             (between if apart else within).append(f"{_name(images, other)} is {first}")
     lines = []
     if between:
-        lines.append(f"the same image is in several classes: {_some(between)}; one of them must be wrong")
+        lines.append(f"the same image is in more than one class: {_some(between)}; one label must be wrong")
     if within:
-        lines.append(f"the same image is in its class more than once: {_some(within)}")
+        lines.append(f"duplicate images within a class: {_some(within)}")
     return lines
 
 

@@ -29,7 +29,7 @@ def fetch(name: str, folder: Path, *, url: str, md5: str, archive: str) -> None:
             (unpacked / folder.name).rename(folder)
     except (OSError, ValueError, *DAMAGED) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"could not fetch {name} from {url}: {reason}") from error
+        raise InputError(f"could not download {name} from {url}: {reason}") from error
 
 
 def unpack(archive: Path, folder: Path) -> None:

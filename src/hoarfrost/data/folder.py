@@ -95,25 +95,25 @@ class LeftOut:
         parts = [
             f"{_counted(paths, one, many)} ({_named(paths)})"
             for paths, one, many in (
-                (self.unreadable, "file that is no readable image", "files that are no readable images"),
+                (self.unreadable, "unreadable file", "unreadable files"),
                 (self.small, f"image with a side below {MIN_SIDE}", f"images with a side below {MIN_SIDE}"),
                 (self.loose, "file outside the class folders", "files outside the class folders"),
                 (self.empty, "class folder without images", "class folders without images"),
-                (self.unsure, "folder that is no class", "folders that are no classes"),
+                (self.unsure, "folder of unsure images", "folders of unsure images"),
             )
             if paths
         ]
-        said = [f"left out of {folder}: {'; '.join(parts)}{for_heic(self.unreadable)}"] if parts else []
+        said = [f"ignored in {folder}: {'; '.join(parts)}{for_heic(self.unreadable)}"] if parts else []
         if self.frames:
             count = _counted(self.frames, "image", "images")
-            said.append(f"of {count} in {folder} only the first frame is used ({_named(self.frames)})")
+            said.append(f"only the first frame is used of {count} in {folder} ({_named(self.frames)})")
         return "; ".join(said)
 
 
 def for_heic(unreadable: Sequence[str]) -> str:
     """What to do where photographs of a telephone are among the files, in words."""
     if any(path.lower().endswith((".heic", ".heif")) for path in unreadable) and find_spec("pillow_heif") is None:
-        return "; HEIC images can be read after: pip install pillow-heif"
+        return "; to read HEIC images: pip install pillow-heif"
     return ""
 
 
@@ -191,7 +191,7 @@ def read_folder(
         if said := left_out.in_words(place):
             warn_caller(said, SkippedFiles)  # before the next refusals, which it may explain
         if labelled and len(present) < least_classes:
-            raise InputError(f"{root} is a folder with one class ('{present.pop()}'): at least two are needed")
+            raise InputError(f"{root} has only one class ('{present.pop()}'): at least two are needed")
         return paths, present, said
 
     def find_broken(files: ImageFiles, kept: Ids) -> Sequence[int]:
@@ -226,7 +226,7 @@ def check_folder_of_images(root: Path) -> None:
     if not exists:
         raise InputError(f"there is no folder {root}: check the path")
     if not is_folder:
-        raise InputError(f"{root} is a file, not a folder: give the folder that holds the images")
+        raise InputError(f"{root} is a file, not a folder: give the folder of the images")
 
 
 def _check_names(root: Path, classes: list[str]) -> None:
@@ -235,14 +235,16 @@ def _check_names(root: Path, classes: list[str]) -> None:
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise InputError(f"the class folder {name!r} in {root} has no UTF-8 name: give it another") from None
+            raise InputError(f"the class folder {name!r} in {root} has a name that is not UTF-8: rename it") from None
 
 
 def _check_any(root: str, paths: PathList, left_out: LeftOut, *, labelled: bool) -> None:
     """Raise where no image could be read."""
     files = [*left_out.unreadable, *left_out.small]
     if labelled and not paths and not files:
-        raise InputError(f"{root} has no class folders with images: put the images of each class in its own sub-folder")
+        raise InputError(
+            f"{root} has no sub-folders with images: put the images of each class in a sub-folder of its own"
+        )
     if not paths:
         how = "none readable" if left_out.unreadable else f"all with a side below {MIN_SIDE} pixels"
         reason = f"{_counted(files, 'file', 'files')}, {how} ({_named(files)})" if files else "it is empty"
@@ -262,7 +264,7 @@ def looking_into(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or error
-        raise InputError(f"cannot look into {folder}: {reason}; change its rights, or move it away") from error
+        raise InputError(f"cannot open {folder}: {reason}; change its permissions, or move it away") from error
 
 
 def _list_folder(root: Path, inside: str) -> tuple[list[str], set[str]]:
@@ -309,7 +311,7 @@ def _find_given(paths: Sequence[str | Path]) -> Iterator[str]:
         with looking_into(path):
             exists, is_folder = path.exists(), path.is_dir()
         if not exists:
-            raise InputError(f"there is no folder or file '{path}': check the path")
+            raise InputError(f"there is no file or folder '{path}': check the path")
         yield from (str(path / name) for name in _find_files(path, "")) if is_folder else [str(path)]
 
 

@@ -133,7 +133,7 @@ def _high_bytes(image: Image.Image) -> Image.Image:
 def check_state(file: BinaryIO, state: int | None, path: str | Path) -> None:
     """Refuse a file that is not what it was when its state was noted."""
     if state is not None and state_of(os.fstat(file.fileno())) != state:
-        raise ChangedImage(f"the image {path} has changed since it was first read: start again")
+        raise ChangedImage(f"the image {path} has changed since it was first read: run the command again")
 
 
 def state_of(status: os.stat_result) -> int:
@@ -177,7 +177,7 @@ def _quieten_readers() -> None:
 def refuse_strange(image: Image.Image) -> None:
     """Raise for what Pillow opens but is too large, or cannot be turned into 8-bit pixels without guessing."""
     if image.width * image.height > MOST_PIXELS:
-        raise UnreadableImage(f"it claims to have {image.width} x {image.height} pixels")
+        raise UnreadableImage(f"its header claims {image.width} x {image.height} pixels")
     if image.format == "EPS":
         raise UnreadableImage("a PostScript drawing is a program, which is not run")
     if image.mode == "F":
@@ -400,7 +400,7 @@ def container_memory(groups: Path, root: Path) -> list[int]:
 
 def unreadable(path: str) -> InputError:
     """The error for an image file that was there before."""
-    return InputError(f"cannot read the image {path}: restore the file, or remove it")
+    return InputError(f"cannot read the image {path}: restore or remove the file")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -436,7 +436,7 @@ class ImageSet:
             object.__setattr__(self, "labels", np.asarray(self.labels).astype(np.int64))
         for what, given in (("labels", self.labels), ("paths", self.paths), ("states", self.states)):
             if given is not None and len(given) != len(self.images):
-                raise InputError(f"there are {len(given)} {what} for {len(self.images)} images: give one for each")
+                raise InputError(f"there are {len(given)} {what} for {len(self.images)} images: give one per image")
         check_names(self.class_names)
         if self.labels is not None and len(self.labels) > 0:
             low, high = int(self.labels.min()), int(self.labels.max())

@@ -124,5 +124,5 @@ def fill(view: memoryview, file: int, at: int) -> None:
             count = len(piece)
             view[:count] = piece
         if not count:
-            raise EOFError("it ends too early")
+            raise EOFError("it is cut off")
         view, at = view[count:], at + count

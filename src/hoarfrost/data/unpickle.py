@@ -45,12 +45,12 @@ class TypeRecord:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[iu][1248]|f[248]", self.name):
-            raise InputError("it has an array of something that is no number")
+            raise InputError("it has an array whose elements are not plain numbers")
 
     def describe(self, order: Any, *more: Any) -> None:
         """In which order the bytes of a number are; nothing more is believed."""
         if order not in ("|", "<", ">", "=") or more[:3] != (None, None, None):
-            raise InputError("it has numbers with parts")
+            raise InputError("it has an array of structured elements")
         self.order = order
 
 
@@ -79,7 +79,7 @@ def load_pickle(path: Path) -> object:
     except MemoryError:
         raise
     except Exception as error:  # garbage makes the machine fail in nearly any way
-        raise InputError(f"{path} is damaged or not a pickle: fetch it again") from error
+        raise InputError(f"{path} is damaged or not a pickle: download it again") from error
 
 
 class Machine:
@@ -94,7 +94,7 @@ class Machine:
         # Strings of Python 2, an array's bytes among them, come as text with one character a byte.
         for count, (instruction, argument, _) in enumerate(pickletools.genops(content)):
             if count >= MOST_INSTRUCTIONS:
-                raise InputError(f"it has more than {MOST_INSTRUCTIONS:,} parts")
+                raise InputError(f"it has more than {MOST_INSTRUCTIONS:,} objects")
             name = instruction.name
             if name in PUSHED:
                 self.stack.append(argument)
@@ -103,7 +103,7 @@ class Machine:
             elif name in DONE:
                 DONE[name](self, argument)
             elif name not in LEFT_OUT:
-                raise InputError(f"it has the instruction {name}, which data do not need")
+                raise InputError(f"it has the instruction {name}, which plain data do not need")
         (whole,) = self.stack
         return whole
 

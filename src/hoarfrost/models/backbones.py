@@ -70,7 +70,7 @@ def build_backbone(name: str, channels: int, own_backbone: Backbone | None = Non
 def _made(name: str, build: Callable[[int], Backbone], channels: int) -> Backbone:
     backbone = build(channels)
     if not isinstance(backbone, Backbone):
-        raise InputError(f"the package that names the backbone '{name}' brings no Backbone: ask its authors")
+        raise InputError(f"the package of the backbone '{name}' provides no Backbone: ask its authors")
     return backbone
 
 
