@@ -176,6 +176,14 @@ def test_runs_of_different_settings_are_not_averaged(tmp_path: Path, capsys: pyt
     assert "b and a are not of one kind: discover.batch_size is 64 there and 128 now" in capsys.readouterr().err
 
 
+def test_a_run_of_before_there_were_variants_is_one_of_the_code(tmp_path: Path) -> None:
+    new = kept(1, old=72.0)
+    new["config"]["variant"] = "code"
+    write(tmp_path, "a", kept(0, old=70.0))
+    write(tmp_path, "b", new)
+    assert "| 0, 1 | 92.0 ± 0.0 | 71.0 ± 1.4 |" in make_page(tmp_path)
+
+
 def test_runs_of_other_images_are_not_averaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, "a", kept(0, old=70.0))
     again = kept(1, old=71.0)

@@ -37,7 +37,7 @@ class Result:
     def settings(self) -> dict[str, Any]:
         """What the run was configured with, images and all, but for the seed. Newer settings have their defaults."""
         config: dict[str, Any] = dict(self.content["config"])
-        settings = {**filled(config.pop("learner")), **config}
+        settings = {**store.ADDED, **filled(config.pop("learner")), **config}
         return {key: value for key, value in settings.items() if key != "seed"}
 
     @cached_property
