@@ -18,7 +18,7 @@ def format_score(value: float | None) -> str:
     return MISSING if value is None else f"{value:.1f}"
 
 
-STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufffe\uffff]")
+STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff]")
 """what moves the cursor, ends a line, turns the direction of writing, or may not be in XML"""
 
 FORMULA = re.compile("[=+@＝＋－＠-]")

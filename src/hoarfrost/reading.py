@@ -8,8 +8,9 @@ import math
 import os
 import stat
 from collections.abc import Iterable, Mapping
+from io import BufferedRandom, BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, NoReturn
 
 from hoarfrost.errors import InputError
 
@@ -25,12 +26,12 @@ DEEPEST = 50
 """levels of JSON; what is written here has a handful"""
 
 
-def open_regular(path: str | Path) -> BinaryIO:
+def open_regular(path: str | Path) -> BufferedReader:
     """Opens a file to read bytes from it; anything but a regular file is an ``OSError``. A pipe is not waited for."""
     return os.fdopen(_regular(path, os.O_RDONLY), "rb")
 
 
-def open_own(path: Path, *, private: bool = False) -> BinaryIO:
+def open_own(path: Path, *, private: bool = False) -> BufferedRandom:
     """Opens a file of ours to read it and to add to its end, and makes it where it is missing. A link is refused.
 
     private: it must be missing.

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 
+MOST_NAME = 200
+"""bytes of a name that is chosen for a folder; file systems take 255, and work on it needs a name that is longer"""
+
 
 def flush(path: Path) -> None:
     """Has the system write a file, or the names in a folder, to the disk, so that a loss of power leaves them."""
@@ -50,6 +53,7 @@ def replaced_file(path: Path, mark: str = "", *, lasting: bool = False) -> Itera
     ``mark`` keeps apart processes that may make the same file at once. What is ``lasting`` is flushed to the disk.
     """
     part = path.with_name(f".{path.name}{mark}.part")
+    part.unlink(missing_ok=True)  # a link that somebody put there would be written through
     try:
         yield part
         if lasting:
@@ -148,6 +152,8 @@ def check_place(path: Path, option: str = "--out") -> None:
     """Refuses a place below which no folder can be made."""
     if not str(path) or path == Path():
         raise InputError(f"{option} does not name a folder: choose a name for it")
+    if len(os.fsencode(path.name)) > MOST_NAME:
+        raise InputError(f"the name '{path.name[:40]}…' is too long for {option}: choose one of {MOST_NAME} bytes")
     for parent in path.absolute().parents:
         if parent.exists():
             if not parent.is_dir():

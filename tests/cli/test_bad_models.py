@@ -91,6 +91,25 @@ BROKEN: dict[str, tuple[Build, Words]] = {
         ("damaged", "replay"),
     ),
     "a huge image size": (change_config(image_size=10**9), ("damaged", "image size")),
+    "all classes rejected": (
+        change_model(
+            classes={
+                "rows": [{"name": name, "step": 0} for name in ("0", "1", "2", "new-1", "new-2")],
+                "edits": [{"verb": "reject", "id": index} for index in range(5)],
+            }
+        ),
+        ("model.json", "damaged", "none that is left"),
+    ),
+    "a class merged into itself": (
+        change_model(
+            classes={
+                "rows": [{"name": name, "step": 0} for name in ("0", "1", "2", "new-1", "new-2")],
+                "edits": [{"verb": "merge", "id": 3, "into": 3}],
+            }
+        ),
+        ("model.json", "damaged", "an edit"),
+    ),
+    "another backbone in its configuration": (change_config(backbone="resnet18"), ("damaged", "another backbone")),
     "weights missing": (lambda model: (model / "weights.safetensors").unlink(), ("weights.safetensors",)),
     "weights cut": (lambda model: cut(model / "weights.safetensors"), ("weights.safetensors", "damaged")),
     "weights empty": (lambda model: cut(model / "weights.safetensors", 0), ("weights.safetensors", "damaged")),

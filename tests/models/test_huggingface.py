@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -81,3 +82,56 @@ def test_one_that_cannot_be_had_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be had") as error:
         traits_of(str(tmp_path))
     assert "\n" not in str(error.value)
+
+
+CODE = """
+from pathlib import Path
+Path({place!r}).touch()
+from transformers import PretrainedConfig
+class OwnConfig(PretrainedConfig):
+    model_type = "own"
+"""
+
+
+def test_code_that_comes_with_a_network_is_not_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder, place = tmp_path / "own", tmp_path / "it was run"
+    folder.mkdir()
+    content = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel"}}
+    (folder / "config.json").write_text(json.dumps(content))
+    (folder / "own.py").write_text(CODE.format(place=str(place)))
+    with pytest.raises(InputError, match="cannot be had"):
+        build_backbone(str(folder), 3)
+    assert not place.exists()
+    assert "[y/N]" not in capfd.readouterr().out, "nobody is asked"
+
+
+def test_pickled_weights_are_refused(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "pickled"
+    other.mkdir()
+    (other / "config.json").write_bytes((folder / "config.json").read_bytes())
+    network = transformers.AutoModel.from_pretrained(folder)
+    torch.save(network.state_dict(), other / "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"cannot be had .*model\.safetensors"):
+        build_backbone(str(other), 3)
+
+
+def test_a_name_in_a_model_file_is_not_looked_up_on_the_network(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Learner("kmeans", str(folder), device="cpu").fit(IMAGES, LABELS).save(tmp_path / "model")
+    path = tmp_path / "model" / "model.json"
+    path.write_text(path.read_text().replace(json.dumps(str(folder)), '"hf:strangers/network"'))
+    asked = list[object]()
+
+    def refuse(*given: object, **_: object) -> NoReturn:
+        asked.append(given)
+        raise OSError("no network in this test")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    with pytest.raises(InputError, match=r"'hf:strangers/network' .* not on this machine: fetch it"):
+        Learner.load(tmp_path / "model", "cpu")
+    assert not asked
+    with pytest.raises(InputError, match="cannot be had"):
+        build_backbone("hf:strangers/network", 3)
+    assert asked, "a name that somebody asks for is"

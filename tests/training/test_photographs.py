@@ -483,6 +483,12 @@ class TestOnce:
         kept.write_bytes(kept.read_bytes()[:-8])
         np.testing.assert_array_equal(scores(), first)
         assert sum(seen) == 4, "what is damaged is computed again"
+        (folder / f".{kept.name}.123456.part").write_bytes(b"left by a command that was killed")
+        for header in ("1+" * 5000, "(" * 9000, "-" * 9000 + "1", "{'descr': '<f4'}"):
+            kept.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
+            np.testing.assert_array_equal(scores(), first)
+            assert sum(seen) == 4, f"so is what begins with {header[:9]}"
+            assert list(folder.iterdir()) == [kept], "and nothing is left there"
         photograph = new / "class-2" / "0.jpg"
         photograph.write_bytes((new / "class-3" / "0.jpg").read_bytes())
         assert not np.array_equal(scores(), first)

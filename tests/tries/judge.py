@@ -38,7 +38,7 @@ class Try:
     """what must be on standard output where the command ends well"""
 
 
-CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 PROGRESS = re.compile(r"(learning labelled classes|discovering, step \d+)  |Downloading data from ")
 FORMULA = re.compile(r"[=+\-@\t\r]")
 

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
@@ -161,7 +162,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         """The last line after a signal."""
         if Launched.detect().is_first:
             what = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
-            print(f"\nhoarfrost: {what}{onward}", file=sys.stderr, flush=True)
+            then = onward if _has_begun(parsed) else ""
+            print(f"\nhoarfrost: {what}{then}", file=sys.stderr, flush=True)
 
     try:
         with ending(end):
@@ -196,6 +198,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say(f"process {launched.rank}: another process of this run ended{onward}")
             return 1
         raise
+
+
+def _has_begun(parsed: argparse.Namespace) -> bool:
+    """Whether a command has written anything that it could go on with."""
+    places = [Path(place) for place in (getattr(parsed, "out", None), getattr(parsed, "into", None)) if place]
+    return any(place.exists() or place.with_name(f"{place.name}.unfinished").exists() for place in places)
 
 
 def _is_of_connection(error: Exception) -> bool:

@@ -26,6 +26,7 @@ from hoarfrost.data.images import ImageFiles, ImageSet, OnDisk, in_chunks, too_l
 from hoarfrost.data.paths import Indices
 from hoarfrost.data.rows import Features, fill, runs
 from hoarfrost.errors import InputError
+from hoarfrost.reading import open_regular
 
 FORMAT = 3
 
@@ -143,7 +144,7 @@ class DecodedFile(OnDisk):
         rows, (size, channels) = self.rows[indices], self.stored
         pixels = np.empty((len(rows), size, size, channels), dtype=np.uint8)
         # Opened for each batch: an open file can neither be sent to another process nor be shared with it.
-        with _reading(self.path), self.path.open("rb", buffering=0) as file:
+        with _reading(self.path), open_regular(self.path) as file:
             for run in runs(rows):
                 at = int(rows[run[0]]) * size * size * channels
                 fill(pixels[run[0] : run[-1] + 1].data.cast("B"), file.fileno(), at)
@@ -235,7 +236,7 @@ def _is_whole(path: Path, files: ImageFiles, key: bytes) -> bool:
     try:
         if path.stat().st_size != whole + footer:
             return False
-        with path.open("rb", buffering=0) as file:
+        with open_regular(path) as file:
             piece = memoryview(bytearray(PIECE))
             for at in range(0, whole, PIECE):
                 part = piece[: min(whole - at, PIECE)]

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hoarfrost.data.images import ImageSet, in_chunks
+from hoarfrost.reading import open_regular
 
 FEW = 5
 """images of a class below which little can be learned of it"""
@@ -86,6 +87,6 @@ def _same_content(images: ImageSet, folder: Path) -> Iterable[list[int]]:
         by_size[file.stat().st_size].append(index)
     for size, same_size in by_size.items():
         for index in same_size if len(same_size) > 1 else ():  # others cannot be the same
-            with files[index].open("rb") as content:
+            with open_regular(files[index]) as content:
                 groups[hashlib.sha256(b"%d " % size + content.read(COMPARED)).digest()].append(index)
     return (same for same in groups.values() if len(same) > 1)

@@ -95,7 +95,7 @@ class LeftOut:
         parts = [
             f"{_counted(paths, one, many)} ({_named(paths)})"
             for paths, one, many in (
-                (self.unreadable, "unreadable file", "unreadable files"),
+                (_images_first(self.unreadable), "unreadable file", "unreadable files"),
                 (self.small, f"image with a side below {MIN_SIDE}", f"images with a side below {MIN_SIDE}"),
                 (self.loose, "file outside the class folders", "files outside the class folders"),
                 (self.empty, "class folder without images", "class folders without images"),
@@ -115,6 +115,16 @@ def for_heic(unreadable: Sequence[str]) -> str:
     if any(path.lower().endswith((".heic", ".heif")) for path in unreadable) and find_spec("pillow_heif") is None:
         return "; to read HEIC images: pip install pillow-heif"
     return ""
+
+
+def _images_first(paths: Sequence[str]) -> Sequence[str]:
+    """Files that are called as images are before others: a damaged photograph is missed, a text is not."""
+    from PIL import Image
+
+    load_readers()
+    known = (*Image.registered_extensions(), ".heic", ".heif")
+    is_image = np.fromiter((path.lower().endswith(known) for path in paths), dtype=np.bool_, count=len(paths))
+    return PathList(paths).take(np.argsort(~is_image, kind="stable"))
 
 
 def _counted(paths: Sequence[str], one: str, many: str) -> str:

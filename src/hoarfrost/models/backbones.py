@@ -44,12 +44,15 @@ BACKBONES: dict[str, Callable[[int], Backbone]] = {
 """what makes each by its name, for 1 or 3 channels; weights aside, it is the same for both"""
 
 
-def find_backbone(name: str) -> Callable[[int], Backbone]:
-    """What makes the backbone of a name: of this package, of another that is installed, or of Hugging Face."""
+def find_backbone(name: str, *, fetch: bool = True) -> Callable[[int], Backbone]:
+    """What makes the backbone of a name: of this package, of another that is installed, or of Hugging Face.
+
+    fetch: whether the network may be asked. A name that came with a file is no reason to.
+    """
     if name.startswith(OBJECT):
         raise InputError(f"the backbone '{name}' is no name but a Python object: give it, as in Learner(backbone=...)")
     if name.startswith(HF) or Path(name, "config.json").is_file():
-        return maker(name.removeprefix(HF))
+        return maker(name.removeprefix(HF), fetch=fetch)
     build: Callable[[int], Backbone] = plugins.find("backbone", name, BACKBONES, plugins.BACKBONES)
     return build
 
@@ -61,7 +64,7 @@ def build_backbone(name: str, channels: int, own_backbone: Backbone | None = Non
     """
     if own_backbone is not None and name == name_of(own_backbone):
         return copy.deepcopy(own_backbone)
-    backbone = _made(name, find_backbone(name), channels)
+    backbone = _made(name, find_backbone(name, fetch=begins), channels)
     if begins:
         backbone.load_pretrained()
     return backbone
@@ -94,11 +97,14 @@ class Traits(NamedTuple):
         return cls(backbone.input, tuple(backbone.parts), backbone.pretrained)
 
 
-def traits_of(name: str, own_backbone: Backbone | None = None) -> Traits:
-    """What can be said of a backbone by its name; where that is the name of an ``own_backbone`` object, of that one."""
+def traits_of(name: str, own_backbone: Backbone | None = None, *, fetch: bool = True) -> Traits:
+    """What can be said of a backbone by its name; where that is the name of an ``own_backbone`` object, of that one.
+
+    fetch: see `find_backbone`.
+    """
     if own_backbone is not None and name == name_of(own_backbone):
         return Traits.of(own_backbone)
-    return _traits_of(name, find_backbone(name))
+    return _traits_of(name, find_backbone(name, fetch=fetch))
 
 
 @cache

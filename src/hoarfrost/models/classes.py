@@ -189,10 +189,13 @@ class ClassTable:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ClassTable:
         """The inverse; what does not fit together is refused."""
-        rows = tuple(Row(row["name"], row["step"]) for row in content["rows"])
-        table = cls(rows, tuple(Edit(**edit) for edit in content["edits"]))
-        for edit in table.edits:
-            for id_ in (edit.id, edit.into if edit.verb == "merge" else edit.id):
-                if edit.verb not in ("rename", "merge", "reject") or id_ is None or not 0 <= id_ < len(rows):
-                    raise InputError("its table of classes has an edit that does not fit its rows")
+        table = cls(tuple(Row(row["name"], row["step"]) for row in content["rows"]))
+        for given in content["edits"]:
+            edit, present = Edit(**given), table.present
+            named = {"rename": edit.name is not None, "merge": edit.into in present, "reject": True}
+            if not named.get(edit.verb) or edit.id not in present or edit.id == edit.into:
+                raise InputError("its table of classes has an edit that does not fit its rows")
+            table = table._with(edit)
+        if not table.present:
+            raise InputError("its table of classes has none that is left")
         return table

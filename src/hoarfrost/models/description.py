@@ -22,9 +22,25 @@ def read_description(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder} is a run folder, no model folder: give its model, {folder / 'model'}")
     content: dict[str, Any] = store.read_json(folder / "model.json", "model folder")
     store.check_format(content, folder)
-    if problem := misfit(content, MODEL):
+    if problem := misfit(content, MODEL) or _misfit(content):
         raise store.damaged(folder / "model.json", problem)
     return content
+
+
+def _misfit(content: Mapping[str, Any]) -> str:
+    """What does not belong together in a ``model.json``, in words; empty where all does."""
+    heads = content["heads"]
+    sizes = [heads["known"], *heads["novel"]]
+    try:
+        table = class_table(content)
+    except (InputError, TypeError) as error:
+        return str(error)
+    problems = {
+        "images have 1 or 3 channels": content["channels"] not in (1, 3),
+        "a head has no classes": min(sizes) < 1,
+        "class_names do not fit the heads": sum(sizes) != len(table),
+    }
+    return next((problem for problem, found in problems.items() if found), "")
 
 
 def class_table(content: Mapping[str, Any]) -> ClassTable:
@@ -38,14 +54,7 @@ def class_table(content: Mapping[str, Any]) -> ClassTable:
 
 def read_classes(folder: Path) -> ClassTable:
     """The table of classes of a saved model."""
-    return _checked_table(folder, read_description(folder))
-
-
-def _checked_table(folder: Path, content: Mapping[str, Any]) -> ClassTable:
-    try:
-        return class_table(content)
-    except (InputError, IndexError, KeyError, TypeError) as error:
-        raise store.damaged(folder / "model.json", str(error)) from None
+    return class_table(read_description(folder))
 
 
 def change_classes(folder: Path, decide: Callable[[ClassTable], ClassTable]) -> ClassTable:
@@ -53,7 +62,7 @@ def change_classes(folder: Path, decide: Callable[[ClassTable], ClassTable]) -> 
     read_description(folder)  # a place that holds no model is refused before anything waits for it
     with store.alone(folder):
         content = read_description(folder)
-        table = decide(_checked_table(folder, content))
+        table = decide(class_table(content))
         content |= {"class_names": list(table.names), "classes": table.to_json()}
         store.write_json(folder / "model.json", content)
     return table

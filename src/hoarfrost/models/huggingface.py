@@ -6,7 +6,6 @@ They come through the package ``transformers``, an extra. The network is that pa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -17,31 +16,53 @@ from torch import Tensor, nn
 
 from hoarfrost.errors import InputError
 from hoarfrost.models.backbone import Backbone, Input
+from hoarfrost.reading import read_json
 
 HF = "hf:"
 """begins the name of a backbone of Hugging Face, or the path of a folder that one was saved in"""
+
+NO_CODE = {"trust_remote_code": False}
+"""no program that comes with a network is run, and nobody is asked whether it may"""
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """mean and std of a network that does not say its own"""
 
 
 @cache
-def maker(name: str) -> Callable[[int], Backbone]:
-    """What makes the backbone of a name, such as ``facebook/dinov2-small``, or of a folder with ``config.json``."""
-    return partial(_made, name)
+def maker(name: str, *, fetch: bool) -> Callable[[int], Backbone]:
+    """What makes the backbone of a name, such as ``facebook/dinov2-small``, or of a folder with ``config.json``.
+
+    fetch: whether the network may be asked for a name; otherwise only what was fetched before is taken.
+    """
+    return partial(_made, name, fetch=fetch)
 
 
-def _made(name: str, _: int) -> Backbone:
+def _made(name: str, _: int, *, fetch: bool) -> Backbone:
     try:
         import transformers
     except ModuleNotFoundError as error:
         raise InputError("backbones of Hugging Face need transformers: pip install 'hoarfrost[hf]'") from error
     transformers.logging.set_verbosity_error()
     try:
-        config = transformers.AutoConfig.from_pretrained(name)
-        return HuggingFace(name, transformers.AutoModel.from_config(config), _input(name, config))
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        place = name if fetch else _fetched(name)
+        config = transformers.AutoConfig.from_pretrained(place, **NO_CODE)
+        return HuggingFace(name, transformers.AutoModel.from_config(config, **NO_CODE), _input(place, config))
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _cannot_be_had(name, error) from error
+
+
+def _fetched(name: str) -> str:
+    """The folder of a name on this machine."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if Path(name).is_dir():
+        return name
+    found = try_to_load_from_cache(name, "config.json")
+    if not isinstance(found, str):
+        raise InputError(f"the backbone '{HF}{name}' of a model is not on this machine: fetch it (hf download {name})")
+    return str(Path(found).parent)
 
 
 def _cannot_be_had(name: str, error: Exception) -> InputError:
@@ -49,12 +70,12 @@ def _cannot_be_had(name: str, error: Exception) -> InputError:
     return InputError(f"the backbone '{HF}{name}' cannot be had ({reason}): check its name, or give a folder")
 
 
-def _input(name: str, config: Any) -> Input:
+def _input(place: str, config: Any) -> Input:
     """What its images must be: as its preprocessor says, where it has one."""
     from transformers.utils.hub import cached_file
 
-    path = cached_file(name, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False)
-    said: Mapping[str, Any] = json.loads(Path(path).read_text()) if path else {}
+    path = cached_file(place, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False)
+    said = read_json(Path(path), "folder of a backbone") if path else {}
     side = config.image_size if isinstance(config.image_size, int) else config.image_size[0]
     size = said.get("crop_size") or said.get("size") or side
     if isinstance(size, Mapping):
@@ -102,7 +123,7 @@ class HuggingFace(Backbone):
         import transformers
 
         try:
-            found = transformers.AutoModel.from_pretrained(self.name)
+            found = transformers.AutoModel.from_pretrained(self.name, use_safetensors=True, **NO_CODE)
         except (OSError, ValueError) as error:
             raise _cannot_be_had(self.name, error) from error
         own = self.model.state_dict()

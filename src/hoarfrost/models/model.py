@@ -194,16 +194,13 @@ class Model:
         heads = content["heads"]
         table = class_table(content)
         # Before anything is built: a number in a damaged file may ask for any amount of memory.
-        require(content["channels"] in (1, 3), "images have 1 or 3 channels")
         require(len(config.mean or ()) in (0, content["channels"]), "mean does not fit the channels")
-        require(all(size > 0 for size in (heads["known"], *heads["novel"])), "a head has no classes")
-        classes = heads["known"] + sum(heads["novel"])
-        require(classes == len(table), "class_names do not fit the heads")
-        require(weights["joint.weight"].shape[:1] == (classes,), "weights.safetensors does not fit the heads")
+        require(weights["joint.weight"].shape[:1] == (len(table),), "weights.safetensors does not fit the heads")
         with torch.random.fork_rng(devices=[]):  # what is drawn here is replaced at once
             backbone = build_backbone(content["backbone"], content["channels"], own_backbone, begins=False)
-            network = Network(backbone, content["heads"]["known"], config.method.design)
-            for novel in content["heads"]["novel"]:
+            require(config.backbone == content["backbone"], "its configuration has another backbone")
+            network = Network(backbone, heads["known"], config.method.design)
+            for novel in heads["novel"]:
                 network = grow(network, novel, same_backbone=True)
         expected = network.state_dict()
         for name in sorted(expected.keys() | weights.keys()):

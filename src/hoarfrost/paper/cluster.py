@@ -13,6 +13,7 @@ from typing import Any, Self
 from hoarfrost.errors import InputError
 from hoarfrost.launch import end_with_parent
 from hoarfrost.paper.plan import Job, Launch, Planned, log_of
+from hoarfrost.reading import open_own
 
 
 class Cluster:
@@ -90,7 +91,7 @@ class Sent:
 def carried_out(command: list[str], log: str) -> int:
     """On a machine of the cluster: the run, with the Python that is there."""
     Path(log).parent.mkdir(parents=True, exist_ok=True)
-    with Path(log).open("ab") as written:
+    with open_own(Path(log)) as written:
         own = [sys.executable, *command[1:]]
         done = subprocess.run(own, stdout=subprocess.DEVNULL, stderr=written, preexec_fn=end_with_parent, check=False)
     return done.returncode

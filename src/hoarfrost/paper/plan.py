@@ -19,6 +19,7 @@ from hoarfrost.errors import InputError
 from hoarfrost.forms import METRICS, misfit_of_steps
 from hoarfrost.launch import end_with_parent
 from hoarfrost.methods import get_method
+from hoarfrost.reading import open_own, open_regular
 from hoarfrost.recipes import get_recipe
 from hoarfrost.settings import from_json, override, parse_setting
 
@@ -109,6 +110,9 @@ JOBS_ON_GPU = 4
 MEMORY_OF_A_RUN = 6 << 30
 """bytes of a GPU that a run can count on; a smaller GPU gets fewer at a time"""
 
+MOST_LOG = 1 << 20
+"""bytes at the end of a log that are looked at"""
+
 PATIENCE = 4.0
 """seconds that runs get to end, after they were asked to; they end with this process in any case"""
 
@@ -130,7 +134,7 @@ def launch_here(folder: Path, data: Path, more: Sequence[str] = (), *, devices: 
             place.parent.mkdir(parents=True, exist_ok=True)
         busy = [device for device, job in started if job.poll() is None]
         where = min(devices, key=busy.count, default="")
-        with log_of(folder, run).open("ab") as log:
+        with open_own(log_of(folder, run)) as log:
             job = subprocess.Popen(
                 run.command(folder, data, [*more, *(["--device", where] if where else [])]),
                 stdout=subprocess.DEVNULL,
@@ -156,7 +160,11 @@ def size_of(path: Path) -> int:
 
 def added_to(path: Path, start: int) -> str:
     """What stands in a log from a byte on. Runs of several commands may have written there, in any order."""
-    return path.read_bytes()[start:].decode("utf-8", errors="replace") if path.is_file() else ""
+    if not path.is_file():
+        return ""
+    with open_regular(path) as file:
+        file.seek(max(start, size_of(path) - MOST_LOG))
+        return file.read(MOST_LOG).decode("utf-8", errors="replace")
 
 
 def log_of(folder: Path, run: Planned) -> Path:

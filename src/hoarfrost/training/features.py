@@ -7,7 +7,8 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -129,15 +130,35 @@ class FeatureCache:
     def _write(self, paths: Sequence[Path], features: Features, broken: list[int]) -> None:
         """As NumPy does, and behind that, a byte each, whether a file is one that cannot be read."""
         is_broken = np.isin(np.arange(len(features)), broken)
-        described = {"descr": "<f4", "fortran_order": False, "shape": features.shape}
         for path in () if self.read_only else paths:
             with suppress(OSError):
                 path.parent.mkdir(exist_ok=True)
-                with store.replaced_file(path, mark=f".{os.getpid()}") as part, part.open("wb") as file:
-                    np.lib.format.write_array_header_1_0(file, described)
+                with (
+                    _without_leftovers(path.parent),
+                    store.replaced_file(path, mark=f".{os.getpid()}") as part,
+                    part.open("wb") as file,
+                ):
+                    file.write(_header(features.shape))
                     for rows in chunks(features):
                         file.write(rows.astype("<f4", copy=False).data)
                     file.write(is_broken.data)
+
+
+def _header(shape: tuple[int, int]) -> bytes:
+    """What NumPy writes before features."""
+    header = BytesIO()
+    described = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, described)
+    return header.getvalue()
+
+
+@contextmanager
+def _without_leftovers(folder: Path) -> Iterator[None]:
+    """Within the block nobody else writes features there; what a killed command left of a file is removed."""
+    with store.alone(folder) as certain:
+        for left in folder.glob(".*.npy.*.part") if certain else ():
+            left.unlink(missing_ok=True)
+        yield
 
 
 def _files_in(folder: Path) -> list[Path]:
@@ -168,12 +189,12 @@ def _in_a_file(batches: Iterator[NDArray[np.float32]], shape: tuple[int, int]) -
 
 def _read(path: Path, shape: tuple[int, int]) -> tuple[Features, list[int]] | None:
     """What is kept in a file; None where that is not whole."""
+    header = _header(shape)  # compared and not parsed: NumPy takes a damaged one for any expression
     with suppress(OSError, ValueError, EOFError, InputError), open_regular(path) as file:
-        np.lib.format.read_magic(file)
-        described = np.lib.format.read_array_header_1_0(file)
-        features = FeatureFile(Handle(file), file.tell(), shape[1], np.arange(shape[0]))
-        usable = described == (shape, False, np.dtype("<f4"))
-        if not (usable and all(np.isfinite(rows).all() for rows in chunks(features))):
+        if file.read(len(header)) != header:
+            return None
+        features = FeatureFile(Handle(file), len(header), shape[1], np.arange(shape[0]))
+        if not all(np.isfinite(rows).all() for rows in chunks(features)):
             return None
         file.seek(features.start + 4 * shape[0] * shape[1])
         is_broken = np.frombuffer(file.read(shape[0] + 1), dtype=np.uint8)

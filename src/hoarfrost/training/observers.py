@@ -10,7 +10,7 @@ from typing import Any
 from hoarfrost import store
 from hoarfrost.forms import LOG_ENTRY
 from hoarfrost.models.network import Network
-from hoarfrost.reading import read_json_lines
+from hoarfrost.reading import open_own, read_json_lines
 
 Entry = dict[str, Any]
 """a line of ``log.jsonl``: stage, epoch, loss, terms, learning_rate, seconds, and what observers add"""
@@ -96,8 +96,8 @@ class LogFile(Observer):
 
     def epoch_done(self, entry: Entry, network: Network) -> None:
         """Adds a line."""
-        with self.path.open("a") as file:
-            file.write(json.dumps(entry) + "\n")
+        with open_own(self.path) as file:
+            file.write((json.dumps(entry) + "\n").encode())
 
     def adopt(self, entries: Sequence[Entry]) -> None:
         """Begins with lines of another log."""

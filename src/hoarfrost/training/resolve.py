@@ -110,7 +110,7 @@ def by_another_method(config: Config, method: Method) -> Config:
     own = get_recipe("folder").config(method, config.seed)
     if config.fixed_in_discovery:
         own = override(own, _as_it_is(method))
-    elif traits_of(config.backbone).pretrained:
+    elif traits_of(config.backbone, fetch=False).pretrained:
         own = override(own, TUNED)
     design = replace(own.method.design, mirror=config.method.design.mirror)
     return replace(

@@ -300,7 +300,7 @@ class Stage:
         if len(images) < max(novel, 2):
             raise InputError(
                 f"{len(images)} of {whole} images look like no known class, too few for {novel} new ones: give more"
-                " images, or say that all of them are new (only_new=True)"
+                " images, or say that all of them are new (--only-new)"
             )
         return images
 

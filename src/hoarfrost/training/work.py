@@ -13,6 +13,7 @@ from hoarfrost import store
 from hoarfrost.computing.processes import Processes
 from hoarfrost.errors import InputError
 from hoarfrost.models.model import Model
+from hoarfrost.reading import open_regular
 from hoarfrost.training.observers import LogFile
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -114,5 +115,5 @@ def workspace(out: Path, content: dict[str, Any], *, resume: bool, processes: Pr
 
 def digest(path: Path) -> str:
     """SHA-256 of a file."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
