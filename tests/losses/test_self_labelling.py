@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
 
 import pytest
 import torch
@@ -31,6 +32,18 @@ def naive_labels(logits: Rows, rounds: int) -> Rows:
                 row[cluster] *= len(labels) / len(labels[0]) / whole
         labels = [[value / sum(row) for value in row] for row in labels]
     return labels
+
+
+def naive_labels_in_logarithms(logits: Rows, rounds: int) -> Rows:
+    """The same, in numbers that no exponential is too large for."""
+    with localcontext() as context:
+        context.prec = 60
+        exact = [[Decimal(value).exp() for value in row] for row in logits]
+        for _ in range(rounds):
+            sums = [sum(row[cluster] for row in exact) for cluster in range(len(exact[0]))]
+            exact = [[value / whole for value, whole in zip(row, sums, strict=True)] for row in exact]
+            exact = [[value / sum(row) for value in row] for row in exact]
+        return [[float(value) for value in row] for row in exact]
 
 
 def naive_log_softmax(row: list[float]) -> list[float]:
@@ -66,8 +79,17 @@ def test_balanced_labels(rounds: int) -> None:
 
 
 def test_balanced_labels_of_large_logits_are_numbers() -> None:
-    labels = F.balanced_labels(200 * random(64, 8).float(), 3)
-    assert labels.isfinite().all()
+    logits = 200 * random(64, 8)
+    assert F.balanced_labels(logits.float(), 3).isfinite().all()
+    assert close(F.balanced_labels(logits, 3), naive_labels_in_logarithms(rows(logits), 3))
+
+
+def test_balanced_labels_of_images_and_clusters_that_are_far_from_the_others() -> None:
+    far = torch.tensor([[16.0, 15], [15, 16], [-2, -1], [-2, -3]]).double()
+    assert close(F.balanced_labels(far, 3), naive_labels(rows(far), 3))
+    disliked = 3 * random(IMAGES, CLUSTERS)
+    disliked[:, 1] -= 40
+    assert close(F.balanced_labels(disliked, 3), naive_labels(rows(disliked), 3))
 
 
 def test_swapped_cross_entropy() -> None:

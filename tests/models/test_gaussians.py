@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 from torch import Tensor
 
 from hoarfrost.errors import InputError
-from hoarfrost.models.gaussians import ClassGaussians
+from hoarfrost.models.gaussians import ClassGaussians, mean_covariance
 from hoarfrost.models.statistics import ClassStatistics, KeptStatistics, Tally, Transform, transformed
 
 CPU = torch.device("cpu")
@@ -106,6 +106,32 @@ def test_statistics_are_extended_cut_and_merged_with_their_covariances(kind: str
         close(merged.covariances()[0], together.covariances()[0], together.variance[0])
     elif kind == "shared":
         torch.testing.assert_close(merged.covariances(), together.covariances(), rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_a_merge_leaves_the_other_classes_as_they_are(kind: str) -> None:
+    features, labels = drawn()
+    whole = ClassStatistics.of(features, labels, CLASSES, KEPT[kind])
+    same = whole.merged(torch.arange(CLASSES))
+    assert all(torch.equal(tensor, same.tensors()[name]) for name, tensor in whole.tensors().items())
+    merged = whole.merged(torch.tensor([0, 1, 2, 1]))
+    for name in ("mean", "variance", *(["root"] if kind != "shared" else [])):
+        assert torch.equal(getattr(merged, name)[[0, 2]], getattr(whole, name)[[0, 2]])
+
+
+@pytest.mark.parametrize("kind", KEPT)
+@pytest.mark.parametrize("rejected", [0, 3])
+def test_a_rejected_class_leaves_no_scatter(kind: str, rejected: int) -> None:
+    features, labels = drawn()
+    features[labels == rejected] *= 30
+    others = labels != rejected
+    whole = ClassStatistics.of(features, labels, CLASSES, KEPT[kind])
+    expected = mean_covariance(ClassStatistics.of(features[others], labels[others], CLASSES, KEPT[kind]), CPU)
+    stands_for = torch.where(torch.arange(CLASSES) == rejected, -1, torch.arange(CLASSES))
+    for made in (whole.without(stands_for < 0), whole.merged(stands_for)):
+        found = mean_covariance(made, CPU)
+        torch.testing.assert_close(found.diagonal(), expected.diagonal(), rtol=1e-3, atol=0)
+        assert not made.count[rejected]
 
 
 @pytest.mark.parametrize("how", ["unit", "sqrt"])

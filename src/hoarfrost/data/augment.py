@@ -203,6 +203,7 @@ class Strong(Augment):
         area = self.area[0] + (self.area[1] - self.area[0]) * size
         low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
         ratio = torch.exp(low + (high - low) * shape)
+        # Deviation: as in ResizedCrop. So crops are a little larger than torchvision's, and more of them touch a side.
         wide, tall = torch.sqrt(area * ratio).clamp(max=1), torch.sqrt(area / ratio).clamp(max=1)
         one = torch.ones_like(wide)
         wide, tall = torch.where(strong, wide, one), torch.where(strong, tall, one)

@@ -121,14 +121,12 @@ def labelled_contrast(
 def balanced_labels(logits: Tensor, rounds: int) -> Tensor:
     """Soft labels ``(B, K)`` near softmax(logits) that share the batch evenly among the K clusters (Sinkhorn-Knopp).
 
-    Each round scales the columns to B / K, then the rows to 1.
+    Each round scales the columns to B / K, then the rows to 1. Logarithms are scaled, so that no label becomes 0 before
+    it is scaled up; B / K itself has no effect, since the rows come last.
     """
-    labels = (logits - logits.max()).exp()
-    size, clusters = labels.shape
     for _ in range(rounds):
-        labels = labels * (size / clusters / labels.sum(dim=0).clamp(min=EPSILON))
-        labels = labels / labels.sum(dim=1, keepdim=True).clamp(min=EPSILON)
-    return labels
+        logits = (logits - logits.logsumexp(dim=0)).log_softmax(dim=1)
+    return logits.softmax(dim=1)
 
 
 def swapped_cross_entropy(first: Tensor, second: Tensor, first_labels: Tensor, second_labels: Tensor) -> Tensor:

@@ -98,7 +98,8 @@ class Model:
     def readout(self) -> Readout:
         """What decides."""
         method = self.config.method
-        known = Known(self.statistics, self.calibration, by_heads=method.decides == "trained")
+        rejected = torch.from_numpy(self.classes.stands_for < 0)
+        known = Known(self.statistics.without(rejected), self.calibration, by_heads=method.decides == "trained")
         return self.network.design.readout.read(self.network, known)
 
     @property

@@ -220,29 +220,56 @@ class ClassStatistics:
 
         A class that is part of another has no images of its own any more.
         """
-        kept = stands_for >= 0
+        rest, kept = self.without(stands_for < 0), stands_for >= 0
         target, count = stands_for[kept], self.count[kept].double()
-        whole = Tally(len(self), self.mean.shape[1], self.mean.device, self._kept)
+        whole = Tally(len(self), self.mean.shape[1], self.mean.device)
         whole.count.index_add_(0, target, count)
         total = whole.count.clamp(min=1)[:, None]
         whole.mean.index_add_(0, target, count[:, None] * self.mean[kept].double()).div_(total)
         apart = self.mean[kept].double() - whole.mean[target]
         whole.squares.index_add_(0, target, count[:, None] * (self.variance[kept].double() + apart.square()))
-        between = count[:, None] * apart
-        if whole.products is not None and whole.products.ndim == 2:
-            whole.products += self.covariances()[0] * whole.count.sum() + between.mT @ apart
-        elif whole.products is not None:
-            within = count[:, None, None] * self.covariances()[kept]
-            whole.products.index_add_(0, target, within + between[:, :, None] * apart[:, None, :])
-        inner = None if self.transformed is None else self.transformed.merged(stands_for)
-        return replace(whole.statistics(), transformed=inner)
+        root, joined = rest.root, (target.bincount(minlength=len(self)) > 1).nonzero().flatten().tolist()
+        if root is not None and root.ndim == 2 and joined:
+            between = (count[:, None] * apart).mT @ apart
+            root = _shared_root(rest.covariances()[0] + between / whole.count.sum().clamp(min=1))
+        elif root is not None and root.ndim == 3:
+            root = root.clone()
+            for label in joined:  # of the others each keeps its own, to the last bit
+                root[label] = self._joined_root((stands_for == label).nonzero().flatten(), whole.mean[label])
+        made, alone = whole.statistics(), target.bincount(minlength=len(self))[:, None] == 1
+        return ClassStatistics(
+            torch.where(alone, self.mean, made.mean),
+            torch.where(alone, self.variance, made.variance),
+            made.count,
+            root,
+            None if self.transformed is None else self.transformed.merged(stands_for),
+        )
 
-    @property
-    def _kept(self) -> KeptStatistics:
-        """What is kept here of the covariance."""
-        if self.root is None:
-            return KeptStatistics()
-        return KeptStatistics("shared") if self.root.ndim == 2 else KeptStatistics("low-rank", self.root.shape[2])
+    def _joined_root(self, labels: Tensor, mean: Tensor) -> Tensor:
+        """Of the covariance of some classes together, ``(D, R)``, around their mean ``(D,)``."""
+        assert self.root is not None
+        total = torch.zeros(self.mean.shape[1], self.mean.shape[1], dtype=torch.float64)
+        for label in labels.tolist():
+            apart = self.mean[label].double() - mean
+            total += self.count[label] * (self.covariances(slice(label, label + 1))[0] + apart[:, None] * apart)
+        return _root_of(total / self.count[labels].sum().clamp(min=1), self.root.shape[1:]).half()
+
+    def without(self, gone: Tensor) -> ClassStatistics:
+        """Without the images of the classes that are ``gone`` (C,) bool, which keep their places.
+
+        Of a covariance that all classes share, the variances are then exactly those of the others. Its correlations
+        stay, since nobody knows which are whose.
+        """
+        if not gone.any():
+            return self
+        count, root = self.count.masked_fill(gone, 0), self.root
+        if root is not None and root.ndim == 2:
+            part = (count / count.sum().clamp(min=1)).double()
+            variance = part @ self.variance.double()
+            before = self.covariances()[0].diagonal()
+            root = (root.double() * torch.where(before > 0, variance / before, 0).sqrt()[:, None]).float()
+        inner = None if self.transformed is None else self.transformed.without(gone)
+        return replace(self, count=count, root=root, transformed=inner)
 
     def deviation(self, spread: str) -> Tensor:
         """Standard deviations ``(C, D)``: each class's own, as in Eq. (9), or "shared", their mean over the classes.
