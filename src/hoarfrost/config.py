@@ -15,7 +15,7 @@ from hoarfrost.losses.inputs import View
 from hoarfrost.losses.terms import CrossEntropy, Term
 from hoarfrost.models.backbone import ALL
 from hoarfrost.models.network import Design
-from hoarfrost.models.readout import ReadoutKind
+from hoarfrost.models.readout import Gaussians, ReadoutKind
 
 MOST = 1e30
 """of a learning rate or a weight decay; single precision ends not far above"""
@@ -162,8 +162,8 @@ class Method:
     when_fixed: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """settings that change where no discovery changes a pretrained backbone, by their dotted keys, such as
     ``method.terms.pairwise.weight``; files do not have them, and two methods may be equal without them"""
-    start: Literal["random", "k-means"] = "random"
-    """how a step's novel head begins"""
+    start: Literal["random", "k-means", "mixture"] = "random"
+    """how a step's novel head begins; or that a mixture of Gaussians of all images finds the new classes (VB-CGCD)"""
     decides: Literal["trained", "unmoved", "average"] = "trained"
     """which network stays after a discovery: the one that was trained; the one before, to which the trained one is a
     copy to discover with and to throw away; or one half-way between both"""
@@ -177,7 +177,7 @@ class Method:
     def __post_init__(self) -> None:
         by_clusters = self.start == "k-means"
         require(
-            bool(self.active) or (by_clusters and self.design.readout.from_statistics),
+            bool(self.active) or (self.start != "random" and self.design.readout.from_statistics),
             "method.terms needs at least one term with a weight above 0",
         )
         joint, replays = self.design.novel == "joint", any(term.kind == "replay" for term in self.active)
@@ -196,6 +196,10 @@ class Method:
                 "replay" not in needs or replays,
                 f"{name} needs features of earlier classes, which the replay term draws: method.terms.replay.weight=1",
             )
+        require(
+            self.start != "mixture" or (not self.active and isinstance(self.design.readout, Gaussians)),
+            "method.start=mixture needs method.design.readout=gaussians, and no terms",
+        )
         require(not (by_clusters and joint), "method.start=k-means needs a novel head: set method.design.novel=linear")
         require(
             not joint or self.design.readout == ReadoutKind(),

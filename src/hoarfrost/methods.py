@@ -72,6 +72,18 @@ HOARFROST = Method(
     },
 )
 
+# Everything up to the discovery is HOARFROST's, features and all, so that the two can be compared on one stage one.
+VB_CGCD = replace(
+    HOARFROST,
+    name="vb-cgcd",
+    summary="a mixture of all features of a stage; what is old is taken out, and class Gaussians as wide as the old",
+    paper="Dai and Chauhan, Continual Generalized Category Discovery: Learning and Forgetting from a Bayesian"
+    " Perspective, ICML 2025",
+    terms=(),
+    start="mixture",
+    course=Course(),
+)
+
 # The values that depend on the data set (the weight and ramp of consistency, the weight of self-training, the number of
 # replayed features, the epochs between two targets) are set by its recipe (hoarfrost.recipes), unless a method has its
 # own here. Of every preset the batch statistics of frozen parts move, as in the authors' public code.
@@ -223,6 +235,7 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         HOARFROST,
+        VB_CGCD,
         FROST,
         AUTONOVEL,
         RESTUNE,

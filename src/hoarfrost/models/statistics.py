@@ -215,6 +215,22 @@ class ClassStatistics:
             root = _shared_root(turn.mT @ self.covariances(device=device)[0] @ turn + rest).cpu()
         return ClassStatistics(mean.float().cpu(), variance, self.count, root)
 
+    def drawn_to(self, covariance: Tensor, share: float) -> ClassStatistics:
+        """With the covariance of each class moved towards ``covariance`` ``(D, D)``, by a share from 0 to 1.
+
+        It is of what the readout looks at. Where no class has a covariance of its own, nothing changes.
+        """
+        if self.transformed is not None:
+            return replace(self, transformed=self.transformed.drawn_to(covariance, share))
+        if self.root is None or self.root.ndim == 2:
+            return self
+        variance, root = self.variance.clone(), self.root.clone()
+        for label in (self.count > 0).nonzero().flatten().tolist():
+            whole = (1 - share) * self.covariances(slice(label, label + 1))[0] + share * covariance.cpu()
+            variance[label] = whole.diagonal()
+            root[label] = _root_of(whole, root.shape[1:]).half()
+        return replace(self, variance=variance, root=root)
+
     def merged(self, stands_for: Tensor) -> ClassStatistics:
         """Where classes stand for others, ``(C,)`` ids: those together, in the place of that one; -1 leaves one out.
 

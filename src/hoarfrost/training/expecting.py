@@ -175,6 +175,8 @@ class Look:
     """(N,): those of them that are a few like each other, and like no class"""
     count: Count | None
     """how the number was estimated, if it was"""
+    clusters: Ids | None = None
+    """(N,): the new class of each image, from 0, where the look has clustered them; of old ones too"""
 
 
 @contextmanager

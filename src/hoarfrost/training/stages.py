@@ -28,7 +28,7 @@ from hoarfrost.losses.terms import Term
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Discovery, Model
 from hoarfrost.models.network import Network, grow, set_nearest, to_channels_last
-from hoarfrost.models.readout import ClassMeans
+from hoarfrost.models.readout import ClassMeans, Gaussians
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.seeding import derive, seeded
 from hoarfrost.training.averaging import average_of, move_towards
@@ -38,6 +38,7 @@ from hoarfrost.training.features import FeatureCache
 from hoarfrost.training.held_out import held_back
 from hoarfrost.training.inference import Inference
 from hoarfrost.training.loop import Checkpoint, diverged, train
+from hoarfrost.training.mixture import aligned, look_by_mixture, second_factor
 from hoarfrost.training.objective import (
     Objective,
     check_heads,
@@ -113,7 +114,17 @@ class Stage:
     def look(self, before: Model, images: ImageSet, novel: int | None, *, only_new: bool) -> Look:
         """What is in a folder, by a model, before anything is learned from it."""
         network = before.network.requires_grad_(False)
-        return look_at(self._inference, before, self._unlabelled(network, images), novel, only_new=only_new)
+        return self._looked(before, self._unlabelled(network, images), novel, only_new=only_new)
+
+    def _looked(self, before: Model, images: Samples, novel: int | None, *, only_new: bool) -> Look:
+        """The same of prepared images: as the method looks at them."""
+        if self.config.method.start != "mixture":
+            return look_at(self._inference, before, images, novel, only_new=only_new)
+        # Of a number that is given nothing but that is asked: the mixture tells old from new by itself.
+        look = look_at(self._inference, before, images, novel, only_new=only_new or novel is not None)
+        none = np.full(len(images), False)
+        whole = replace(look, known=np.full(len(images), -1), unsure=none, strange=none)
+        return look_by_mixture(self._inference, before, images, whole, only_new=only_new) if look.novel else look
 
     def _unlabelled(self, teacher: Network, images: ImageSet) -> Samples:
         """The images of a discovery, or what its frozen parts make of them."""
@@ -142,7 +153,7 @@ class Stage:
         """
         method, teacher = self.config.method, before.network.requires_grad_(False)
         whole = self._unlabelled(teacher, images)
-        look = look or look_at(self._inference, before, whole, novel, only_new=only_new)
+        look = look or self._looked(before, whole, novel, only_new=only_new)
         if not look.novel:
             return self._nothing_new(before, whole, look)
         unknown = np.flatnonzero(look.known < 0)
@@ -154,7 +165,9 @@ class Stage:
         clusters = self._start(student, before, samples) if method.start == "k-means" else None
         trained = self._train_student(student, before, samples, clusters, labelled_samples)
         by_clusters = clusters is not None and not method.active and method.design.readout.by_likelihood
-        if clusters is not None and by_clusters:
+        if look.clusters is not None:
+            new, typical = look.clusters[unknown] + teacher.classes, np.ones(len(samples), dtype=bool)
+        elif clusters is not None and by_clusters:
             new, typical = clusters.labels + teacher.classes, clusters.typical
         else:
             new, typical = self._assign_new(student, samples), np.ones(len(samples), dtype=bool)
@@ -200,6 +213,10 @@ class Stage:
         """
         first, readout = before.network.classes, self.config.method.design.readout
         found = self._statistics(network, images, remembered - first, network.classes - first, "discover")
+        if self.config.method.start == "mixture":
+            assert isinstance(readout, Gaussians)
+            factor = second_factor(first, network.classes - first)
+            found = aligned(found, before.statistics, readout, factor=factor)
         statistics = self._carried(before, network, images).extended(found)
         if readout == ClassMeans():
             set_nearest(network.joint, statistics.mean, statistics.count > 0)
