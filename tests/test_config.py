@@ -47,7 +47,7 @@ def test_override_reaches_terms_by_their_kinds() -> None:
         ("discover.epoch", 3, "did you mean 'discover.epochs'"),
         ("method.terms.reply.weight", 1, "did you mean 'method.terms.replay'"),
         ("sede", 1, "did you mean 'seed'"),
-        ("seed.more", 1, "'seed' has nothing below it"),
+        ("seed.more", 1, "'seed' has no keys below it"),
         ("discover.epochs", "ten", "discover.epochs must be of type int"),
         ("discover.epochs", 1.5, "discover.epochs must be of type int"),
         ("discover.epochs", True, "discover.epochs must be of type int"),
@@ -58,15 +58,15 @@ def test_override_reaches_terms_by_their_kinds() -> None:
         ("precision", "fp16", "did you mean"),
         ("fit", 3, "fit must be an object"),
         ("method.name", "dtc", "choose another one with --method"),
-        ("method.supervised", True, "method.supervised belongs to the preset"),
-        ("method.labelled_images", True, "method.labelled_images belongs to the preset"),
+        ("method.supervised", True, "method.supervised is fixed by the preset"),
+        ("method.labelled_images", True, "method.labelled_images is fixed by the preset"),
         ("method", {"name": "mine"}, "choose another one with --method"),
-        ("method.course.learning_rate", 0.05, "change discover, as in discover.learning_rate=0.05"),
+        ("method.course.learning_rate", 0.05, "set discover instead, as in discover.learning_rate=0.05"),
         ("method.design.readout", "logit", "did you mean 'logits'"),
-        ("discover.warm_up", -1, "warm_up must not be below 0"),
+        ("discover.warm_up", -1, "warm_up must be at least 0"),
         ("discover.warm_up_rate", 0, "warm_up_rate must be above 0"),
         ("method.terms.pairwise.threshold", 1.0, "threshold of pairwise must be below 1"),
-        ("fit.momentum", 1.5, "momentum must be from 0 to below 1"),
+        ("fit.momentum", 1.5, "momentum must be at least 0 and below 1"),
         ("std", [0.5], "mean and std"),
         ("discover.learning_rate", float("nan"), "discover.learning_rate must be a number"),
     ],
@@ -96,7 +96,7 @@ def test_missing_required_key() -> None:
 
 @pytest.mark.parametrize("text", ["discover.epochs", "=3", ""])
 def test_settings_need_an_equals_sign(text: str) -> None:
-    with pytest.raises(InputError, match="key=value"):
+    with pytest.raises(InputError, match="KEY=VALUE"):
         parse_setting(text)
 
 
@@ -256,7 +256,7 @@ def test_a_term_that_needs_replayed_features_needs_a_replay_term() -> None:
     frost = METHODS["frost"]
     assert Rehearsing() in replace(frost, terms=(*frost.terms, Rehearsing())).active
     without = METHODS["frost-without-fr"]
-    with pytest.raises(InputError, match=r"rehearsing needs features of earlier classes.*replay\.weight=1"):
+    with pytest.raises(InputError, match=r"rehearsing needs replayed features.*replay\.weight=1"):
         replace(without, terms=(*without.terms, Rehearsing()))
 
 

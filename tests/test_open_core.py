@@ -410,7 +410,7 @@ class TestHalfWayAfterStageOne:
 
     @pytest.mark.parametrize("share", [-0.1, 1.0])
     def test_a_part_is_from_0_to_below_1(self, share: float) -> None:
-        with pytest.raises(InputError, match="fit_keeps must be from 0 to below 1"):
+        with pytest.raises(InputError, match="fit_keeps must be at least 0 and below 1"):
             learner_of(HOARFROST, fit_keeps=share)
 
 

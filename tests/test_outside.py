@@ -150,7 +150,7 @@ def test_a_package_from_outside_runs_is_saved_and_predicts(installed: Path, tmp_
     assert json.loads(again.stdout) == content
 
     line = line_of(hoarfrost(*predict, site=None, folder=tmp_path))
-    assert "run/model cannot be used here: " in line
+    assert "run/model cannot be loaded: " in line
     assert "; install their-package" in line
 
 

@@ -102,17 +102,17 @@ def test_a_file_of_ones_own_needs_no_package(tmp_path: Path) -> None:
     assert hoarfrost(*predict, site=None, folder=tmp_path, own="mine.py").returncode == 0
     without = hoarfrost(*predict, site=None, folder=tmp_path)
     assert without.returncode == 2
-    assert without.stderr.endswith("install mine, or name its file in HOARFROST_IMPORT\n")
+    assert without.stderr.endswith("install mine, or set HOARFROST_IMPORT to its file\n")
 
 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("gone.py", None, "is no Python file"),
+        ("gone.py", None, "is not a Python file"),
         ("mine.py", "raise RuntimeError('no such thing')", "cannot be imported (line 1: no such thing)"),
         ("mine.py", "import os\nos.stat('/gone')", "cannot be imported (line 2: [Errno 2] No such file"),
         ("mine.py", "\n\nx = (", "cannot be imported (line 3: '(' was never closed"),
-        ("random.py", "", "is called as a module that is loaded already"),
+        ("random.py", "", "has the name of a module that is already loaded"),
     ],
 )
 def test_a_file_that_does_not_work_is_named(tmp_path: Path, name: str, content: str | None, words: str) -> None:

@@ -135,7 +135,7 @@ def swapped(name: str, kind: str) -> None:
 def test_what_is_copied_is_what_was_looked_at(kind: str, link: bool) -> None:
     seen = given()
     swapped("4/4.png", kind)
-    with pytest.raises(InputError, match=r"4/4\.png.* (start again|restore the file)"):
+    with pytest.raises(InputError, match=r"4/4\.png.* (run the command again|restore or remove the file)"):
         sort(seen, link=link)
     assert not there()
     assert not list(Path("made", NOTE, "waiting").iterdir())
@@ -182,7 +182,7 @@ def test_a_note_that_is_no_file_of_its_own(place: Path, kind: str) -> None:
         note.mkdir()
     else:
         note.symlink_to(kind)
-    with pytest.raises(OSError, match=r"Not a regular file|A link where a file belongs|Is a directory"):
+    with pytest.raises(OSError, match=r"Not a regular file|A link instead of a file|Is a directory"):
         check_note(Path("made"))
     with pytest.raises(OSError, match=r"images\.jsonl"):
         sort(seen)

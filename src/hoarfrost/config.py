@@ -44,7 +44,7 @@ class Schedule:
     warm_up_rate: float = 0.1
 
     def __post_init__(self) -> None:
-        require(self.warm_up >= 0, f"warm_up must not be below 0, as {self.warm_up} is")
+        require(self.warm_up >= 0, f"warm_up must be at least 0, not {self.warm_up}")
         require(self.epochs > 0, f"epochs must be above 0, not {self.epochs}")
         for name in ("batch_size", "mixed_batch"):
             size = getattr(self, name)
@@ -52,7 +52,7 @@ class Schedule:
         for name, most in (("learning_rate", MOST), ("drop_factor", 1), ("warm_up_rate", MOST)):
             value = getattr(self, name)
             require(0 < value <= most, f"{name} must be above 0 and at most {most:g}, not {value}")
-        require(0 <= self.momentum < 1, f"momentum must be from 0 to below 1, not {self.momentum}")
+        require(0 <= self.momentum < 1, f"momentum must be at least 0 and below 1, not {self.momentum}")
         require(0 <= self.weight_decay <= MOST, f"weight_decay must be from 0 to {MOST:g}, not {self.weight_decay}")
         require(self.momentum > 0 or not self.nesterov, "nesterov needs a momentum above 0")
 
@@ -189,12 +189,12 @@ class Method:
             )
             require(
                 "labelled images" not in needs or self.labelled_images,
-                f"{name} needs labelled images, and those are gone: --method ncl-labelled sees them again",
+                f"{name} needs the labelled images, which are gone: only --method ncl-labelled sees them again",
             )
             require("auxiliary" not in term.heads or self.design.residual, f"{name} needs method.design.residual=true")
             require(
                 "replay" not in needs or replays,
-                f"{name} needs features of earlier classes, which the replay term draws: method.terms.replay.weight=1",
+                f"{name} needs replayed features: set method.terms.replay.weight=1",
             )
         require(
             self.start != "mixture" or (not self.active and isinstance(self.design.readout, Gaussians)),
@@ -205,7 +205,9 @@ class Method:
             not joint or self.design.readout == ReadoutKind(),
             "method.design.novel=joint needs method.design.readout=joint",
         )
-        require(0 <= self.weight_average < 1, f"weight_average must be from 0 to below 1, not {self.weight_average}")
+        require(
+            0 <= self.weight_average < 1, f"weight_average must be at least 0 and below 1, not {self.weight_average}"
+        )
         require(
             self.decides == "trained" or self.design.readout.from_statistics,
             f"method.decides={self.decides} needs a readout from class statistics: set method.design.readout=means, or"
@@ -216,7 +218,7 @@ class Method:
             terms = getattr(self, name)
             check_views(terms)
             kinds = [term.kind for term in terms]
-            require(len(set(kinds)) == len(kinds), f"method.{name} must have each kind once, unlike {kinds}")
+            require(len(set(kinds)) == len(kinds), f"method.{name} must have each kind only once, not {kinds}")
 
     @property
     def active(self) -> tuple[Term, ...]:
@@ -231,7 +233,7 @@ def check_views(terms: tuple[Term, ...]) -> None:
         for view in term.views:
             require(
                 found.setdefault(view.name, view) == view,
-                f"method.terms.{term.kind} changes its view '{view.name}' otherwise than another term: name it anew",
+                f"method.terms.{term.kind} augments the view '{view.name}' differently from another: rename the view",
             )
 
 
@@ -292,12 +294,12 @@ class Config:
         )
         mean, std = self.mean or (), self.std or ()
         require(
-            len(mean) == len(std), f"mean and std have {len(mean)} and {len(std)} values: give both as many, or neither"
+            len(mean) == len(std), f"mean and std have {len(mean)} and {len(std)} values: give equally many, or neither"
         )
-        require(all(value > 0 for value in std), f"std must be above 0, unlike {std}")
-        require(self.fit.batch_size is not None, "fit.batch_size must be a number: stage one has labelled images alone")
-        require(0 <= self.fit_keeps < 1, f"fit_keeps must be from 0 to below 1, not {self.fit_keeps}")
-        require(0 <= self.seed < 2**63, f"the seed must be from 0 to below 2**63, not {self.seed}")
+        require(all(value > 0 for value in std), f"std must be above 0, not {std}")
+        require(self.fit.batch_size is not None, "fit.batch_size must be a number: stage one has no unlabelled images")
+        require(0 <= self.fit_keeps < 1, f"fit_keeps must be at least 0 and below 1, not {self.fit_keeps}")
+        require(0 <= self.seed < 2**63, f"the seed must be at least 0 and below 2**63, not {self.seed}")
 
     @property
     def left_open(self) -> tuple[str, ...]:

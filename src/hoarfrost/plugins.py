@@ -70,7 +70,7 @@ def find(what: str, name: str, own: Mapping[str, Any], group: str) -> Any:
         return own[name]
     others = found(group)
     if name not in others:
-        own_file = f" (one of a file of your own: {OWN_FILES}=FILE)"
+        own_file = f" (for a file of your own, set {OWN_FILES}=FILE)"
         hint = own_file if group == METHODS and OWN_FILES not in os.environ else ""
         raise Missing(f"{unknown(what, name, [*own, *others])}{hint}")
     return load(others[name])
@@ -98,11 +98,11 @@ def _import_file(path: Path) -> None:
     name, said = path.stem, f"{path}, which {OWN_FILES} names,"
     spec = spec_from_file_location(name, path) if path.is_file() else None
     if spec is None or spec.loader is None:
-        raise InputError(f"{said} is no Python file: check the path")
+        raise InputError(f"{said} is not a Python file: check the path")
     if name in sys.modules:
         if getattr(sys.modules[name], "__file__", None) == str(path):
             return  # it looks something up while it is being imported
-        raise InputError(f"{said} is called as a module that is loaded already: rename it")
+        raise InputError(f"{said} has the name of a module that is already loaded: rename it")
     sys.modules[name] = module_from_spec(spec)
     try:
         spec.loader.exec_module(sys.modules[name])

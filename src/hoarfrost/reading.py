@@ -43,7 +43,7 @@ def open_own(path: Path, *, private: bool = False) -> BufferedRandom:
 def check_own_folder(folder: Path) -> None:
     """Refuses what stands in the place of a folder of ours and is none: a link may lead anywhere."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise damaged(folder, "it is not a folder of its own")
+        raise damaged(folder, "it is a link or a file, not a folder")
 
 
 def _regular(path: str | Path, flags: int) -> int:
@@ -53,7 +53,7 @@ def _regular(path: str | Path, flags: int) -> int:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise OSError(errno.ELOOP, "A link where a file belongs", str(path)) from None
+        raise OSError(errno.ELOOP, "A link instead of a file", str(path)) from None
     try:
         mode = os.fstat(handle).st_mode
         if stat.S_ISDIR(mode):
@@ -80,7 +80,7 @@ def read_json(path: Path, what: str, form: Form = dict) -> dict[str, Any]:
     try:
         content = _parsed(read_bytes(path, MOST_JSON))
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{path.parent} is no {what}: it has no {path.name}; check the path") from None
+        raise InputError(f"{path.parent} is not a {what}: it has no {path.name}; check the path") from None
     except InputError:
         raise
     except (ValueError, IsADirectoryError):

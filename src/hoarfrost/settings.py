@@ -43,7 +43,10 @@ def _from_version_2(content: dict[str, Any]) -> dict[str, Any]:
     contrast = terms.get("contrast") if isinstance(terms, dict) else None
     if not (isinstance(method, dict) and isinstance(terms, dict) and isinstance(contrast, dict)):
         return content
-    require(not contrast.get("hard_negatives"), "this hoarfrost has no hard_negatives: learn it anew without them")
+    require(
+        not contrast.get("hard_negatives"),
+        "hard_negatives were removed from hoarfrost: fit the model again without them",
+    )
     kept = {key: value for key, value in contrast.items() if key not in ("hard_negatives", "mixed", "kept")}
     others = {
         kind: term
@@ -106,12 +109,12 @@ def override(config: Config, changes: Mapping[str, Any]) -> Config:
     With the epochs of a stage its drops and ramps are stretched, but for those that are changed too.
     """
     if "version" in changes:
-        raise InputError("version is that of the file's format: leave it as it is")
+        raise InputError("version is the version of the file format: leave it as it is")
     for key in ("method", "method.name", "method.supervised", "method.labelled_images"):
         if key in changes:
-            raise InputError(f"{key} belongs to the preset: choose another one with --method")
+            raise InputError(f"{key} is fixed by the preset: choose another one with --method")
     if any(key.startswith(("method.course", "method.fit_course")) for key in changes):
-        raise InputError("method.course has been applied already: change discover, as in discover.learning_rate=0.05")
+        raise InputError("method.course is already applied: set discover instead, as in discover.learning_rate=0.05")
     epochs = {stage: changes.get(f"{stage}.epochs") for stage in ("fit", "discover")}
     config = config.with_epochs(**{stage: count for stage, count in epochs.items() if _is_count(count)})
     content, when_fixed = to_json(config), config.method.when_fixed
@@ -156,7 +159,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise InputError(f"'{text}' is not of the form key=value")
+        raise InputError(f"'{text}' is not of the form KEY=VALUE")
     try:
         return key, json.loads(value)
     except (ValueError, RecursionError):  # also what Python does not read: thousands of digits, or of brackets
@@ -165,7 +168,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 def _descend(place: Any, name: str, where: str) -> Any:
     if not isinstance(place, dict):
-        raise InputError(f"config key '{where}' has nothing below it")
+        raise InputError(f"config key '{where}' has no keys below it: set '{where}' itself")
     if name not in place:
         raise unknown("config key", f"{where}.{name}" if where else name, _beneath(place, where))
     return place[name]

@@ -52,16 +52,16 @@ class SortedFolder:
                 raise InputError(f"{into} already holds something else: choose another --into")
             return cls(into)
         if not resume:
-            raise InputError(f"{into} holds sorted images already: --resume adds to it, or choose another --into")
+            raise InputError(f"{into} already holds sorted images: --resume adds to them, or choose another --into")
         content = store.read_json(note, "folder of sorted images")
         store.check_format(content, into)
         parts: list[dict[str, str]] = []
         for part in (content.get("folders"), content.get("unnamed")):
             if not isinstance(part, dict) or not all(isinstance(value, str) for value in part.values()):
-                raise store.damaged(note, "it does not say which classes have which folders")
+                raise store.damaged(note, "it does not list the folders of the classes")
             parts.append(part)
         if not all(folder not in ("", "..") and Path(folder).name == folder for folder in parts[0].values()):
-            raise store.damaged(note, "the folder of a class is none")
+            raise store.damaged(note, "a class has an invalid folder name")
         if parts[1].keys() - parts[0].keys():
             raise store.damaged(note, "a class has no folder")
         return cls(into, *parts)
@@ -78,8 +78,8 @@ class SortedFolder:
         unnamed = {table.own_names[k] for k in found if table.own_names[k] == table.rows[k].name}
         for name in sorted(unnamed & self.unnamed.keys()):
             if digests[name] != self.unnamed[name]:
-                advice = "give the classes of MODEL names, or choose another --into"
-                raise InputError(f"{self.into} holds images of another class that was called '{name}': {advice}")
+                advice = "name the classes of MODEL, or choose another --into"
+                raise InputError(f"{self.into} holds images of another class called '{name}': {advice}")
         names = [model.class_names[k] for k in table.present]
         own = [name for name in dict.fromkeys(names) if name not in self.folders]
         made = folder_names([UNSURE, *own], taken=self.folders.values())[1:]

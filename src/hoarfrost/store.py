@@ -108,7 +108,7 @@ def check_format(content: Mapping[str, Any], path: Path) -> None:
     """Refuses a folder that a newer hoarfrost wrote."""
     version = content.get("format")
     if not isinstance(version, int) or version < 1:
-        raise InputError(f"{path} has no format version, so that hoarfrost did not write it: check the path")
+        raise InputError(f"{path} has no format version, so hoarfrost did not write it: check the path")
     if version > FORMAT:
         raise InputError(f"{path} has format {version}; this hoarfrost reads up to {FORMAT}: update hoarfrost")
 
@@ -126,11 +126,13 @@ def check_same(folder: Path, content: Mapping[str, Any]) -> None:
     before = {**{key: value for key, value in ADDED.items() if key in content}, **before}
     before |= {key: filled(before[key]) for key in ("learner", "config") if key in before}
     if found := differences(before, dict(content)):
-        found = ["the images are not those that it was started with" if f.startswith("images") else f for f in found]
+        found = ["the images have changed" if f.startswith("images") else f for f in found]
         found = list(dict.fromkeys(found))
         found.sort(key=lambda line: line.split(" ")[0].count("."))  # the broad ones first
         more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
-        raise InputError(f"{folder} has another configuration: {'; '.join(found[:3])}{more}: choose another --out")
+        raise InputError(
+            f"{folder} was started with another configuration: {'; '.join(found[:3])}{more}: choose another --out"
+        )
 
 
 def differences(before: Any, after: Any, where: str = "") -> list[str]:
@@ -151,13 +153,15 @@ def differences(before: Any, after: Any, where: str = "") -> list[str]:
 def check_place(path: Path, option: str = "--out") -> None:
     """Refuses a place below which no folder can be made."""
     if not str(path) or path == Path():
-        raise InputError(f"{option} does not name a folder: choose a name for it")
+        raise InputError(f"{option} does not name a folder: choose a name")
     if len(os.fsencode(path.name)) > MOST_NAME:
-        raise InputError(f"the name '{path.name[:40]}…' is too long for {option}: choose one of {MOST_NAME} bytes")
+        raise InputError(
+            f"the name '{path.name[:40]}…' is too long for {option}: choose one of at most {MOST_NAME} bytes"
+        )
     for parent in path.absolute().parents:
         if parent.exists():
             if not parent.is_dir():
-                raise InputError(f"{path} cannot be made, since {parent} is not a folder: choose another {option}")
+                raise InputError(f"{path} cannot be created, since {parent} is not a folder: choose another {option}")
             return
 
 
@@ -340,7 +344,7 @@ class CheckpointFile:
 
     def damaged(self) -> InputError:
         """The error for a state that is not what was saved."""
-        return InputError(f"{self.path} is damaged: remove it, and its stage is learned anew")
+        return InputError(f"{self.path} is damaged: remove it to train its stage again")
 
     def save(self, epochs: int, tensors: Mapping[str, Tensor]) -> None:
         """Replaces the state."""

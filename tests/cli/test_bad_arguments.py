@@ -64,8 +64,8 @@ def test_a_gpu_that_is_not_there(place: Place, device: str) -> None:
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("fit.epochs", ("'fit.epochs'", "key=value")),
-        ("=3", ("'=3'", "key=value")),
+        ("fit.epochs", ("'fit.epochs'", "KEY=VALUE")),
+        ("=3", ("'=3'", "KEY=VALUE")),
         ("fit.epoch=3", ("'fit.epoch'", "'fit.epochs'")),
         ("method.terms.reply.weight=1", ("'method.terms.reply'", "'method.terms.replay'")),
         ("learning_rate=3", ("'learning_rate'", "choose from")),

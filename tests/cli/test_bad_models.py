@@ -52,8 +52,8 @@ def an_empty_folder(model: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Build, Words]] = {
-    "missing": (shutil.rmtree, ("no model folder",)),
-    "empty": (an_empty_folder, ("no model folder", "model.json")),
+    "missing": (shutil.rmtree, ("not a model folder",)),
+    "empty": (an_empty_folder, ("not a model folder", "model.json")),
     "a file": (a_file_instead, ("model folder",)),
     "newer": (change_model(format=store.FORMAT + 1), (f"format {store.FORMAT + 1}", "update")),
     "no version": (change_model(format=None), ("format version",)),
@@ -142,4 +142,4 @@ def test_a_run_folder_in_place_of_its_model(place: Place) -> None:
 
 
 def test_the_root_is_no_model_folder(place: Place) -> None:
-    place.refused("predict", "/", "unsorted", words=("no model folder",))
+    place.refused("predict", "/", "unsorted", words=("not a model folder",))

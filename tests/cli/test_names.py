@@ -104,20 +104,20 @@ REFUSED: list[tuple[Words, Words]] = [
     (("name", "model2", "new-1=rose", "new-9=tulip"), ("'new-9'", "choose from new-1, new-2, 0, 1, 2")),
     (("name", "model2", "new-1=rose", "new-2=rose"), ("two classes", "'rose'")),
     (("name", "model2", "new-1=rose", "new-1=tulip"), ("'new-1'", "two names")),
-    (("name", "model2", "new-1=unsure"), ("'unsure'", "no class")),
+    (("name", "model2", "new-1=unsure"), ("'unsure'", "without a class")),
     (("name", "model2", "new-1=red", "rose"), ("'rose'", "quotes")),
     (("name", "model2", "new-1"), ("'new-1'", "CLASS=NAME")),
     (("name", "model2", "=rose"), ("'=rose'", "CLASS=NAME")),
-    (("name", "model2", "new-1="), ("'new-1' needs a name",)),
+    (("name", "model2", "new-1="), ("new name of 'new-1' is empty",)),
     (("name", "model2", "new-1=0"), ("'0'", "already", "merge")),
     (("name", "model2"), ("CLASS=NAME",)),
     (("name", "nowhere", "new-1=rose"), ("no model folder nowhere",)),
     (("name", "run", "new-1=rose"), ("run/model",)),
     (("merge", "model2", "new-3", "new-1"), ("'new-3'", "choose from new-1, new-2, 0, 1, 2")),
-    (("merge", "model2", "0", "new-1"), ("'0'", "came with labels", "other order")),
+    (("merge", "model2", "0", "new-1"), ("'0'", "has labels", "other order")),
     (("merge", "model2", "new-1"), ("INTO",)),
     (("merge", "model2", "new-1", "new-1"), ("itself",)),
-    (("reject", "model2", "0"), ("'0'", "came with labels")),
+    (("reject", "model2", "0"), ("'0'", "has labels")),
     (("undo", "model2"), ("nothing to undo",)),
     (("undo", "known"), ("known",)),
 ]
@@ -130,9 +130,9 @@ def test_what_is_refused_changes_nothing(place: Place, arguments: Words, words: 
 
 def test_what_has_become_of_a_class_is_said(place: Place) -> None:
     place.well("name", "model2", "new-1=rose")
-    place.refused("reject", "model2", "new-1", words=("'new-1' is called 'rose' now",))
+    place.refused("reject", "model2", "new-1", words=("'new-1' is now called 'rose'",))
     place.well("merge", "model2", "new-2", "rose")
-    place.refused("reject", "model2", "new-2", words=("'new-2' is part of 'rose' now",))
+    place.refused("reject", "model2", "new-2", words=("'new-2' was merged into 'rose'",))
     place.well("undo", "model2")
     place.well("reject", "model2", "new-2")
     place.refused("name", "model2", "new-2=tulip", words=("'new-2' was rejected", "undo"))

@@ -197,7 +197,7 @@ def test_a_damaged_checkpoint_can_be_done_without(place: Place, monkeypatch: pyt
         assert place.call(*LONGER["fit"]).code == 130
     checkpoint = Path("made.unfinished", "checkpoint.safetensors")
     cut(checkpoint)
-    place.refused(*LONGER["fit"], "--resume", words=("checkpoint.safetensors", "remove it", "learned anew"))
+    place.refused(*LONGER["fit"], "--resume", words=("checkpoint.safetensors", "remove it", "train its stage again"))
     checkpoint.unlink()
     place.well(*LONGER["fit"], "--resume")
     assert Path("made/weights.safetensors").read_bytes() == Path("whole/weights.safetensors").read_bytes()

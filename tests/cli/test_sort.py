@@ -112,7 +112,7 @@ def test_a_growing_folder_of_a_later_model_and_another_path(place: Place) -> Non
     place.well("discover", "model2", "unsorted", "--novel", "2", "--only-new", "--out", "model3", "--epochs", "1")
     Path("link").symlink_to("unsorted")
     later = ("sort", "model3", "link", "--into", "made")
-    place.refused(*later, words=("made", "--resume adds to it"))
+    place.refused(*later, words=("made", "--resume adds to them"))
     assert place.well(*later, "--resume").out.splitlines()[0] == "made: 0 images copied, 16 were sorted before"
     assert files("made") == first
     Path("february").mkdir()
@@ -131,7 +131,7 @@ def test_classes_that_nobody_named_are_not_mixed_with_others_of_that_name(place:
     before = files("made")
     place.well("discover", "model", "unsorted", "--novel", "3", "--only-new", "--out", "model3", "--epochs", "1")
     other = ("sort", "model3", "unsorted", "--into", "made", "--resume")
-    place.refused(*other, words=("made", "another class that was called 'new-1'", "names"))
+    place.refused(*other, words=("made", "another class called 'new-1'", "name the classes"))
     assert files("made") == before
     place.well("name", "model3", "new-1=a", "new-2=b", "new-3=c")
     place.well(*other)

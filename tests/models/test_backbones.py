@@ -204,7 +204,7 @@ class TestContract:
 
     def test_a_residual_branch_is_for_backbones_that_can(self, name: str) -> None:
         if name not in RESNETS:
-            with pytest.raises(InputError, match=r"method\.design\.residual needs a backbone that can make another"):
+            with pytest.raises(InputError, match=r"method\.design\.residual needs a ResNet backbone"):
                 Network(made(name), 2, Design(residual=True))
         else:
             Network(made(name), 2, Design(residual=True))
@@ -213,8 +213,8 @@ class TestContract:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"mean": (0.5,)}, "a mean and a std for its input, or neither"),
-        ({"channels": 3, "mean": (0.5,), "std": (0.5,)}, "have a value a channel"),
+        ({"mean": (0.5,)}, "needs both mean and std, or neither"),
+        ({"channels": 3, "mean": (0.5,), "std": (0.5,)}, "need one value per channel"),
     ],
 )
 def test_an_input_that_cannot_be_is_refused(given: dict[str, Any], words: str) -> None:

@@ -131,7 +131,7 @@ class TestWeights:
         monkeypatch.syspath_prepend(tmp_path)
         importlib.invalidate_caches()
         try:
-            with pytest.raises(InputError, match="are not those that were published: install them again"):
+            with pytest.raises(InputError, match="differ from the published ones: install them again"):
                 build_backbone("efficientnet-lite0", 3)
             place.unlink()
             with pytest.raises(InputError, match="are not installed"):

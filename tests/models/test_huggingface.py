@@ -79,7 +79,7 @@ def test_it_can_be_tuned_in_part(folder: Path) -> None:
 
 def test_one_that_cannot_be_had_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "nothing known"}')
-    with pytest.raises(InputError, match="cannot be had") as error:
+    with pytest.raises(InputError, match="cannot be loaded") as error:
         traits_of(str(tmp_path))
     assert "\n" not in str(error.value)
 

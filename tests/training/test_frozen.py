@@ -93,7 +93,8 @@ def test_from_images_to_predictions(frozen: bool, tmp_path: Path) -> None:
 def test_a_loaded_model_needs_an_object_like_its_own(tmp_path: Path) -> None:
     learner(**TRAINED).fit(IMAGES, LABELS).save(tmp_path / "model")
     with pytest.raises(
-        InputError, match=r"is an object of tests\.models\.patches\.Patches: give one, as in Learner\.load"
+        InputError,
+        match=r"is a Python object of the class tests\.models\.patches\.Patches: give it, as in Learner\.load",
     ):
         Learner.load(tmp_path / "model")
 
@@ -101,17 +102,17 @@ def test_a_loaded_model_needs_an_object_like_its_own(tmp_path: Path) -> None:
         pass
 
     with pytest.raises(
-        InputError, match=r"is object:tests\.models\.patches\.Patches, no object:.*Others: give its own"
+        InputError, match=r"is object:tests\.models\.patches\.Patches, not object:.*Others: give its own"
     ):
         Learner.load(tmp_path / "model", backbone=Others())
     Learner(device="cpu", settings=SHORT).fit(IMAGES, LABELS).save(tmp_path / "small")
-    with pytest.raises(InputError, match="is small, no object:"):
+    with pytest.raises(InputError, match="is small, not object:"):
         Learner.load(tmp_path / "small", backbone=Patches())
     command = [sys.executable, "-m", "hoarfrost", "predict", "model", str(tmp_path), "--device", "cpu"]
     done = forked.run(command, cwd=tmp_path)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert "the backbone of model is an object of tests.models.patches.Patches" in line
+    assert "the backbone of model is a Python object of the class tests.models.patches.Patches" in line
 
 
 def test_each_fit_begins_with_the_weights_that_were_given() -> None:
@@ -151,7 +152,7 @@ class Wide(Backbone):
         (IMAGES, {"image_size": 32}, r"takes images of 64 x 64 pixels, not of 32: leave image_size, mean and std"),
         (IMAGES, {"method.frozen": ["stem"]}, r"backbone \(method\.frozen\) 'stem': choose from patches, mixing, all"),
         (IMAGES, {"fit_frozen": ["patchs"]}, r"backbone \(fit_frozen\) 'patchs': did you mean 'patches'"),
-        (IMAGES, {"method.design.residual": True}, "residual needs a backbone that can make another last stage"),
+        (IMAGES, {"method.design.residual": True}, "residual needs a ResNet backbone"),
     ],
 )
 def test_what_a_backbone_cannot_take_is_refused(images: Any, settings: dict[str, Any], words: str) -> None:

@@ -32,8 +32,10 @@ class Input:
 
     def __post_init__(self) -> None:
         sizes = {len(values) for values in (self.mean, self.std) if values is not None}
-        require((self.mean is None) == (self.std is None), "a backbone has a mean and a std for its input, or neither")
-        require(self.channels is None or sizes <= {self.channels}, "mean and std of a backbone have a value a channel")
+        require((self.mean is None) == (self.std is None), "a backbone needs both mean and std, or neither")
+        require(
+            self.channels is None or sizes <= {self.channels}, "mean and std of a backbone need one value per channel"
+        )
 
 
 class Backbone(nn.Module, ABC):

@@ -50,7 +50,9 @@ def find_backbone(name: str, *, fetch: bool = True) -> Callable[[int], Backbone]
     fetch: whether the network may be asked. A name that came with a file is no reason to.
     """
     if name.startswith(OBJECT):
-        raise InputError(f"the backbone '{name}' is no name but a Python object: give it, as in Learner(backbone=...)")
+        raise InputError(
+            f"the backbone '{name}' is a Python object: give the object itself, as in Learner(backbone=...)"
+        )
     if name.startswith(HF) or Path(name, "config.json").is_file():
         return maker(name.removeprefix(HF), fetch=fetch)
     build: Callable[[int], Backbone] = plugins.find("backbone", name, BACKBONES, plugins.BACKBONES)

@@ -119,10 +119,10 @@ class ClassTable:
             if name in (row.name, self.own_names[k]):
                 column, now = int(self.stands_for[k]), self.own_names[k]
                 if column < 0:
-                    return InputError(f"'{name}' was rejected: take that back (hoarfrost undo), or give another class")
+                    return InputError(f"'{name}' was rejected: undo that (hoarfrost undo), or choose another class")
                 if column != k:
-                    return InputError(f"'{name}' is part of '{self.own_names[column]}' now: give that one")
-                return InputError(f"'{name}' is called '{now}' now: give that name")
+                    return InputError(f"'{name}' was merged into '{self.own_names[column]}': use that name")
+                return InputError(f"'{name}' is now called '{now}': use that name")
         return None
 
     @property
@@ -133,35 +133,35 @@ class ClassTable:
     def rename(self, name: str, to: str) -> ClassTable:
         """Another name for a class."""
         if not to.strip():
-            raise InputError(f"'{name}' needs a name that is not empty: choose one")
+            raise InputError(f"the new name of '{name}' is empty: choose another")
         if to.encode("utf-8", errors="replace").decode() != to:
-            raise InputError(f"'{to.encode('unicode_escape').decode()}' is no name that can be saved: choose another")
+            raise InputError(f"'{to.encode('unicode_escape').decode()}' cannot be saved as a name: choose another")
         if to == UNSURE:
-            raise InputError(f"'{to}' is what images of no class are called: choose another name")
+            raise InputError(f"'{to}' is reserved for images without a class: choose another name")
         if to in {self.own_names[k] for k in self.present}:
-            raise InputError(f"there is a class '{to}' already: merge '{name}' into it, or choose another name")
+            raise InputError(f"there already is a class '{to}': merge '{name}' into it, or choose another name")
         return self._with(Edit("rename", self.find(name), name=to))
 
     def merge(self, name: str, into: str) -> ClassTable:
         """Makes a class part of another, whose name stays."""
         id_, other = self.find(name), self.find(into)
         if id_ == other:
-            raise InputError(f"'{name}' cannot be merged into itself: name another class")
+            raise InputError(f"'{name}' cannot be merged into itself: choose another class")
         if self.rows[id_].step == 0 and self.rows[other].step > 0:
-            raise InputError(f"'{name}' came with labels, '{into}' was found: give them in the other order")
+            raise InputError(f"'{name}' has labels and '{into}' was discovered: give them in the other order")
         return self._with(Edit("merge", id_, into=other))
 
     def reject(self, name: str) -> ClassTable:
         """Has a class that was found count as none: its images go to what suits them next."""
         id_ = self.find(name)
         if self.rows[id_].step == 0:
-            raise InputError(f"'{name}' came with labels: only discovered classes can be rejected; give one of those")
+            raise InputError(f"'{name}' has labels: choose a discovered class, as only those can be rejected")
         return self._with(Edit("reject", id_))
 
     def undo(self) -> ClassTable:
         """Without the last decision."""
         if not self.edits:
-            raise InputError("nothing was renamed, merged or rejected: there is nothing to undo; check the model")
+            raise InputError("there is nothing to undo: no class was renamed, merged or rejected; check the model")
         return replace(self, edits=self.edits[:-1])
 
     def _with(self, edit: Edit) -> ClassTable:
@@ -194,8 +194,8 @@ class ClassTable:
             edit, present = Edit(**given), table.present
             named = {"rename": edit.name is not None, "merge": edit.into in present, "reject": True}
             if not named.get(edit.verb) or edit.id not in present or edit.id == edit.into:
-                raise InputError("its table of classes has an edit that does not fit its rows")
+                raise InputError("its table of classes has an edit that does not match its classes")
             table = table._with(edit)
         if not table.present:
-            raise InputError("its table of classes has none that is left")
+            raise InputError("its table of classes is empty")
         return table

