@@ -155,9 +155,7 @@ def check_place(path: Path, option: str = "--out") -> None:
     if not str(path) or path == Path():
         raise InputError(f"{option} does not name a folder: choose a name")
     if len(os.fsencode(path.name)) > MOST_NAME:
-        raise InputError(
-            f"the name '{path.name[:40]}…' is too long for {option}: choose one of at most {MOST_NAME} bytes"
-        )
+        raise InputError(f"the name '{path.name[:40]}…' is too long for {option}: use at most {MOST_NAME} bytes")
     for parent in path.absolute().parents:
         if parent.exists():
             if not parent.is_dir():

@@ -98,7 +98,7 @@ BROKEN: dict[str, tuple[Build, Words]] = {
                 "edits": [{"verb": "reject", "id": index} for index in range(5)],
             }
         ),
-        ("model.json", "damaged", "none that is left"),
+        ("model.json", "damaged", "is empty"),
     ),
     "a class merged into itself": (
         change_model(

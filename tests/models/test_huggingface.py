@@ -99,7 +99,7 @@ def test_code_that_comes_with_a_network_is_not_run(tmp_path: Path, capfd: pytest
     content = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel"}}
     (folder / "config.json").write_text(json.dumps(content))
     (folder / "own.py").write_text(CODE.format(place=str(place)))
-    with pytest.raises(InputError, match="cannot be had"):
+    with pytest.raises(InputError, match="cannot be loaded"):
         build_backbone(str(folder), 3)
     assert not place.exists()
     assert "[y/N]" not in capfd.readouterr().out, "nobody is asked"
@@ -111,7 +111,7 @@ def test_pickled_weights_are_refused(folder: Path, tmp_path: Path) -> None:
     (other / "config.json").write_bytes((folder / "config.json").read_bytes())
     network = transformers.AutoModel.from_pretrained(folder)
     torch.save(network.state_dict(), other / "pytorch_model.bin")
-    with pytest.raises(InputError, match=r"cannot be had .*model\.safetensors"):
+    with pytest.raises(InputError, match=r"cannot be loaded .*model\.safetensors"):
         build_backbone(str(other), 3)
 
 
@@ -132,6 +132,6 @@ def test_a_name_in_a_model_file_is_not_looked_up_on_the_network(
     with pytest.raises(InputError, match=r"'hf:strangers/network' .* not on this machine: fetch it"):
         Learner.load(tmp_path / "model", "cpu")
     assert not asked
-    with pytest.raises(InputError, match="cannot be had"):
+    with pytest.raises(InputError, match="cannot be loaded"):
         build_backbone("hf:strangers/network", 3)
     assert asked, "a name that somebody asks for is"
