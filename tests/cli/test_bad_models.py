@@ -52,7 +52,7 @@ def an_empty_folder(model: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Build, Words]] = {
-    "missing": (shutil.rmtree, ("not a model folder",)),
+    "missing": (shutil.rmtree, ("no model folder",)),
     "empty": (an_empty_folder, ("not a model folder", "model.json")),
     "a file": (a_file_instead, ("model folder",)),
     "newer": (change_model(format=store.FORMAT + 1), (f"format {store.FORMAT + 1}", "update")),
