@@ -14,6 +14,8 @@ from hoarfrost.data.datasets import load_dataset
 from hoarfrost.data.images import ImageSet
 from hoarfrost.evaluation import Assignment, continual_summary, score_open_step
 from hoarfrost.experiment import read_metrics
+from hoarfrost.paper.__main__ import main as paper
+from hoarfrost.paper.page import make_page
 from hoarfrost.paper.splits import LISTED, listed
 from hoarfrost.scenario import (
     DRAWS,
@@ -154,6 +156,15 @@ def test_a_run_is_scored_stage_by_stage(tmp_path: Path, capsys: pytest.CaptureFi
     last = content["steps"][-1]["continual"]["training_matching"]
     forgotten = content["continual"]["training_matching"]["forgetting"]
     assert forgotten == pytest.approx(content["stage_one"] - last["labelled"], abs=1e-5)
+    results = tmp_path / "results"
+    assert paper(["keep", str(tmp_path / "run"), "--to", str(results)]) == 0
+    assert [path.name for path in (results / "c-gcd").iterdir()] == [
+        f"digits-5-3-2-shuffled-hoarfrost-small-{novel}-seed1.json"
+    ]
+    page, scores = make_page(results), content["steps"][-1]["continual"]["test_matching"]
+    number = "given" if novel == "given" else "estimated"
+    shown = " | ".join(f"{scores[key]:.1f}" for key in ("all", "old", "new"))
+    assert f"| hoarfrost | small | shuffled | {number} | 1 | {shown} |" in page
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["protocol"] == "c-gcd"
     assert main([*command, "--resume"]) == 0

@@ -8,8 +8,8 @@ from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 
-from hoarfrost.paper import pictures, tables
-from hoarfrost.paper.records import ARITHMETIC, Result, grouped, numerics, published_row, read_results
+from hoarfrost.paper import continual, pictures, tables
+from hoarfrost.paper.records import ARITHMETIC, CONTINUAL, Result, grouped, numerics, published_row, read_results
 from hoarfrost.paper.text import markdown, slashed, spread
 from hoarfrost.printing import format_score
 from hoarfrost.recipes import PRINTED
@@ -341,6 +341,8 @@ def make_page(folder: Path) -> str:
         one, many = by_steps(grouped(kept))
         tables_of = [table(part) + "\n" for table, part in ((one_step_table, one), (many_step_table, many)) if part]
         parts += [VARIANT_HEADS[name], *tables_of] if kept else []
+    in_stages = read_results(folder / CONTINUAL)
+    parts += continual.section(kinds(in_stages))
     if sweeps:
         parts.append(SWEEP_HEAD)
         for dataset, split in sorted({result.group[:2] for result in sweeps}):
@@ -348,6 +350,6 @@ def make_page(folder: Path) -> str:
             methods = {result.group[2] for result in tried}
             tried += [result for key, runs in groups.items() for result in runs if _among(key, dataset, split, methods)]
             parts += [f"### {dataset} {split}\n", sweep_table(tried) + "\n"]
-    every = [*results, *chain(*variants.values()), *sweeps, *read_results(folder / "number")]
+    every = [*results, *chain(*variants.values()), *in_stages, *sweeps, *read_results(folder / "number")]
     parts += ["## Runs\n", runs_table(every) + "\n"] if every else ["No run is kept yet.\n"]
     return "\n".join(parts)

@@ -83,9 +83,22 @@ def check_numerics(runs: Mapping[str, Mapping[str, Any]]) -> None:
         )
 
 
+CONTINUAL = "c-gcd"
+"""the protocol of continual category discovery, and the folder of its results"""
+
+
+def continual_name(content: Mapping[str, Any]) -> str:
+    """The name of such a run, with all in which runs of one data set, method and seed may differ."""
+    config = content["config"]
+    parts = [content[key] for key in ("dataset", "split", "class_order", "method")]
+    parts += [config["learner"]["backbone"].replace("/", "-"), config["novel"], f"seed{content['seed']}"]
+    return "-".join(parts)
+
+
 def collect(run: Path, to: Path, name: str | None = None) -> Path:
     """Keeps a finished run folder's figures as ``to/NAME.json``, or ``to/VARIANT/NAME.json`` but for ``code``.
 
+    Those of continual category discovery go to ``to/c-gcd``.
     A run that was kept already stays as it is; another one of the same settings and seed is kept beside it, as
     ``NAME-2.json``, and both count.
     """
@@ -95,6 +108,8 @@ def collect(run: Path, to: Path, name: str | None = None) -> Path:
         name = "-".join([metrics["dataset"], metrics["split"], metrics["method"], f"seed{metrics['seed']}"])
         variant = metrics.get("variant", "code")
         to = to / variant if variant in VARIANTS and variant != "code" else to
+        if metrics.get("protocol") == CONTINUAL:
+            name, to = continual_name(content), to / CONTINUAL
     new, count, path = Result(name, content), 1, to / f"{name}.json"
     while path.exists():
         there = Result(name, checked(store.read_json(path, "folder of results"), path))
@@ -149,6 +164,12 @@ def _published() -> dict[str, Any]:
 def published() -> list[dict[str, Any]]:
     """The paper's numbers, a row a table, method, data set and split."""
     rows: list[dict[str, Any]] = _published()["rows"]
+    return rows
+
+
+def continual_published() -> list[dict[str, Any]]:
+    """Of continual category discovery: All after the last stage, a row a method, data set and split."""
+    rows: list[dict[str, Any]] = _published()["continual"]
     return rows
 
 
