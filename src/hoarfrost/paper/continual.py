@@ -13,8 +13,8 @@ from hoarfrost.printing import format_score
 HEAD = """## Continual category discovery
 
 With `--protocol c-gcd` ([docs/protocol.md](docs/protocol.md#continual-category-discovery)): old classes come back in
-every stage. All, Old and New are those after the last stage. *Forgetting* is of the labelled classes over all stages, and
-*discovery* the mean of New. *Test* and *training* say on which images clusters were matched. *Number*: whether the
+every stage. All, Old and New are those after the last stage. *Forgetting* is of the labelled classes over all stages,
+and *discovery* the mean of New. *Test* and *training* say on which images clusters were matched. *Number*: whether the
 number of new classes was given or estimated.
 """
 
