@@ -192,7 +192,7 @@ def in_a_sentence(rows: list[dict[str, Any]]) -> str:
     return (
         f"With {few:,} photographs, `fit` takes {fit['seconds']:.0f} s and `discover` {discover['seconds']:.0f} s on"
         f" {fit['cores']} cores without a GPU. They need at most {least:.0f} MiB of memory; {many:,} photographs need"
-        f" {most:.0f} MiB. [Measured](docs/speed.md#photographs)."
+        f" {most:.0f} MiB. [Speed](docs/speed.md#photographs) has the details."
     )
 
 

@@ -231,9 +231,9 @@ def rows_of(args: argparse.Namespace, images: str, seed: int) -> dict[str, Calla
 
 
 FRONT = {
-    "hoarfrost": "`hoarfrost`, old and new mixed, number estimated",
+    "hoarfrost": "`hoarfrost`, mixed folder",
     "only new, number given": "`hoarfrost`",
-    "only new, k-means": "`kmeans`: clusters, and the nearest class mean",
+    "only new, k-means": "`kmeans`",
     "only new, FRoST": "`frost`",
 }
 MIXED = {

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,9 +21,40 @@ LONGEST = (
     *("tests/tries/test_tries.py", "tests/training/test_step.py", "tests/computing/test_processes.py"),
     *("tests/test_experiment.py", "tests/cli/test_reproduce.py", "tests/training/test_photographs.py"),
     *("tests/test_methods.py", "tests/training/test_assignment.py", "tests/cli/test_damaged.py"),
-    *("tests/test_open_core.py", "tests/cli/test_resume.py"),
+    *("tests/test_open_core.py", "tests/cli/test_resume.py", "tests/test_readme.py", "tests/test_examples.py"),
 )
 """files whose tests come first, so that at the end no process has a long one left while others have nothing"""
+
+
+SLOW, LONG = Path(__file__).with_name("slow.txt"), 0.4
+"""the tests that --fast leaves out, and the seconds from which on a test, with all its parameters, is one of them"""
+seconds: defaultdict[str, float] = defaultdict(float)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("hoarfrost")
+    group.addoption("--fast", action="store_true", help="leave out the tests of tests/slow.txt")
+    group.addoption("--measure", action="store_true", help="write those that take long into tests/slow.txt")
+
+
+def function_of(nodeid: str) -> str:
+    """A test without its parameters.
+
+    >>> function_of("tests/test_a.py::test_b[c-1]")
+    'tests/test_a.py::test_b'
+    """
+    return nodeid.partition("[")[0]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when != "teardown":
+        seconds[function_of(report.nodeid)] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("measure") and not hasattr(session.config, "workerinput"):
+        slow = sorted(name for name, each in seconds.items() if each >= LONG)
+        SLOW.write_text("".join(f"{name}\n" for name in slow))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -35,8 +68,13 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     import torch
+
+    if config.getoption("fast"):
+        slow = set(SLOW.read_text().split("\n"))
+        config.hook.pytest_deselected(items=[item for item in items if function_of(item.nodeid) in slow])
+        items[:] = [item for item in items if function_of(item.nodeid) not in slow]
 
     torch.set_num_threads(1)  # as above; here, since only processes that carry tests out come here
     place = {name: number for number, name in enumerate(LONGEST)}

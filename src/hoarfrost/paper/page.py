@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import chain, compress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from hoarfrost.recipes import PRINTED
 HEADLINE = "<!-- made by make results: table 4 on cifar100 -->"
 """where the README has it"""
 
-SCORES = ("old", "new", "all", "hm")
+SCORES, SHOWN = ("old", "new", "all", "hm"), ("Old", "New", "All")
 
 ESTIMATED = "<!-- made by make results: the number estimated -->"
 BEYOND = "<!-- made by make results: hoarfrost and frost -->"
@@ -229,23 +229,25 @@ def headline(folder: Path) -> str:
     """The published rows of table 4 on CIFAR-100 in few columns, then ``hoarfrost`` and the upper bound."""
     groups = grouped(read_results(folder))
     found = contents({key: runs for key, runs in groups.items() if key[:2] == ("cifar100", "80-20")})
-    lines = tables.lines("table4", ["cifar100"], found)
-    header, rows = tables.grid(lines)
-    few = [k for k, name in enumerate(header) if name != "novel head" and not name.endswith("calibrated")]
-    published = [any(cell.published is not None for cell in line.cells) for line in lines]
-    upper = [line.method == "supervised" for line in lines]
-    shown = [[row[k] for k in few] for row in (*compress(rows, published), *compress(rows, upper))]
+    published, others = [], []
+    for line in tables.lines("table4", ["cifar100"], found):
+        cells = [cell for cell in line.cells if cell.metric in SHOWN]
+        paper = [cell.published for cell in cells]
+        row = [line.label, ", ".join(map(str, line.seeds)) or "–", *(spread(cell.ours) for cell in cells)]
+        if any(value is not None for value in paper):
+            published.append([*row, slashed(paper)])
+        elif line.method == "supervised":
+            others.append([*row, "–"])
     runs = groups.get(("cifar100", "80-20", "hoarfrost"), [])
-    if runs:
-        shown.insert(sum(published), ["**hoarfrost**", *_last_step(runs), "–"])
-    return markdown([header[k] for k in few], shown)
+    ours = [["**hoarfrost**", *_last_step(runs, SHOWN), "–"]] if runs else []
+    return markdown(["method", "seeds", *SHOWN, f"paper: {' / '.join(SHOWN)}"], [*published, *ours, *others])
 
 
-def _last_step(runs: Sequence[Result]) -> list[str]:
+def _last_step(runs: Sequence[Result], names: Sequence[str] = SCORES) -> list[str]:
     """The seeds, and the scores of the last step."""
     joint = [run.content["steps"][-1]["joint"] for run in runs]
     seeds = ", ".join(str(run.content["seed"]) for run in runs)
-    return [seeds, *(spread([scores[key] for scores in joint]) for key in SCORES)]
+    return [seeds, *(spread([scores[key] for scores in joint]) for key in map(str.lower, names))]
 
 
 def beyond(folder: Path) -> str:
