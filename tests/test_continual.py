@@ -172,7 +172,7 @@ def test_a_run_is_scored_stage_by_stage(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_what_does_not_go_together_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for more, words in ((["--mixed", "0.5"], "leave out --mixed"), (["--method", "supervised"], "sees labels")):
+    for more, words in ((["--mixed", "0.5"], "leave out --mixed"), (["--method", "supervised"], "uses labels")):
         assert main([*RUN, *more, "--out", str(tmp_path / "run")]) == 2
         assert words in capsys.readouterr().err
         assert not (tmp_path / "run").exists()

@@ -490,7 +490,7 @@ def test_scores_are_plain_floats_and_frozen() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: match_clusters([0, 2], [0, 1], 2), r"predicted\[1\] is 2: class ids here are at least 0 and below 2"),
+        (lambda: match_clusters([0, 2], [0, 1], 2), r"predicted\[1\] is 2: class ids must be at least 0 and below 2"),
         (lambda: match_clusters([0, 1], [-1, 1], 2), r"true\[0\] is -1"),
         (lambda: match_clusters([0, 1, 1], [0, 1], 2), "lengths differ: predicted 3, true 2"),
         (lambda: match_clusters([0.0, 1.0], [0, 1], 2), r"predicted holds float64.*predicted\.astype\('int64'\)"),
@@ -501,14 +501,14 @@ def test_scores_are_plain_floats_and_frozen() -> None:
         (lambda: clustering_accuracy([0, 1], [0], 2), "lengths differ"),
         (lambda: clustering_agreement([0, 1], [0]), "lengths differ"),
         (lambda: confusion_matrix([3], [0], 3), r"predicted\[0\] is 3"),
-        (lambda: relabel([3], 2, [0]), r"true\[0\] is 3: class ids here are at least 0 and below 3"),
+        (lambda: relabel([3], 2, [0]), r"true\[0\] is 3: class ids must be at least 0 and below 3"),
         (lambda: relabel([2], 2, [1, 1]), "assignment must hold each of 0 to 1 once"),
         (lambda: class_incd_scores([3], [2], 2, [0]), r"joint_predicted\[0\] is 3"),
         (lambda: class_incd_scores([0, 0], [0], 2, [0]), "lengths differ: joint_predicted 2, true 1"),
         (lambda: class_incd_scores([0], [0], -2, [0]), "known is -2"),
         (lambda: accuracy_by_step([2], [2], 2, [0], [2]), "novel_per_step adds up to 2, but assignment covers 1"),
         (lambda: accuracy_by_step([2], [2], 2, [0], [-1, 2]), "novel_per_step is -1"),
-        (lambda: original_rt_scores([0], [-1], [0], [0], 1), r"new_head\[0\] is -1: class ids here are at least 0$"),
+        (lambda: original_rt_scores([0], [-1], [0], [0], 1), r"new_head\[0\] is -1: class ids must be at least 0$"),
         (lambda: original_rt_scores([0], [0], [0, 0], [0], 1), "lengths differ: old_head 1, new_head 1, concat 2"),
     ],
 )
@@ -587,7 +587,7 @@ class TestUnequal:
 
     @pytest.mark.parametrize("assignment", [[0, 0], [-2, 0]])
     def test_an_assignment_that_is_none(self, assignment: list[int]) -> None:
-        with pytest.raises(InputError, match="each cluster once, or -1"):
+        with pytest.raises(InputError, match="its own cluster, or -1"):
             unequal_scores([0], [0], 1, assignment)
 
 

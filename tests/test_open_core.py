@@ -160,7 +160,7 @@ class TestATermOfItsOwn:
 
     @pytest.mark.parametrize(
         ("made", "trained", "message"),
-        [("novel", "novel", "'novel', which is there"), ("mine", "joint", "no term names in trains")],
+        [("novel", "novel", "'novel', which already exists"), ("mine", "joint", "no term lists in trains")],
     )
     def test_heads_that_would_be_used_otherwise_than_meant_are_refused(
         self, three_steps: Scenario, made: str, trained: str, message: str
@@ -181,7 +181,7 @@ class TestATermOfItsOwn:
     def test_two_memories_of_one_name_are_refused(self, three_steps: Scenario) -> None:
         learner = learner_of(replace(FROST, terms=(*METHODS["ncl"].active, Swapped())))
         learner.learn(three_steps.steps[0])
-        with pytest.raises(InputError, match="two memories give something of one name: queue, queue"):
+        with pytest.raises(InputError, match="two memories provide the same name: queue, queue"):
             learner.learn(three_steps.steps[1])
 
     def test_old_heads_alone_are_enough_of_a_need(self, three_steps: Scenario) -> None:
@@ -219,7 +219,7 @@ class TestATermOfItsOwn:
 
     def test_a_kind_that_is_taken_is_refused_but_not_a_cell_that_is_run_again(self) -> None:
         with pytest.raises(
-            InputError, match=r"hoarfrost\.losses\.terms\.Consistency is a term of the kind 'consistency'"
+            InputError, match=r"the kind 'consistency' is already taken by hoarfrost\.losses\.terms\.Consistency"
         ):
 
             class Taken(Swapped):

@@ -50,7 +50,7 @@ def test_references_that_see_labels_are_refused(tmp_path: Path, capsys: pytest.C
     assert main([*RUN, "--split", "5-5", "--method", "supervised", "--out", str(tmp_path / "run")]) == 2
     assert "leave out --mixed" in capsys.readouterr().err
     assert main([*RUN, "--split", "5-5", "--mixed", "1.5", "--out", str(tmp_path / "run")]) == 2
-    assert "from 0 to below 1" in capsys.readouterr().err
+    assert "at least 0 and below 1" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -63,7 +63,7 @@ class TestParseSplit:
             ("5-٥", "not of the form"),
             ("0-10", "at least 2 classes"),
             ("1-9", "at least 2 classes"),
-            ("10-0", "each other one at least 1"),
+            ("10-0", "the others at least 1"),
             ("4-3", "adds up to 7 classes, but the data set has 10"),
             ("8-3", "adds up to 11 classes, but the data set has 10"),
         ],
@@ -193,5 +193,5 @@ def test_a_share_of_the_labelled_classes_comes_back_without_labels() -> None:
         assert not back & kept, "what comes back was not in stage one"
         assert (step.seen_classes, step.novel) == (alone.seen_classes, alone.novel)
     assert not any(step.mixed for step in whole.steps)
-    with pytest.raises(InputError, match="from 0 to below 1"):
+    with pytest.raises(InputError, match="at least 0 and below 1"):
         build_scenario(train, test, split="5-5", mixed=1.0)

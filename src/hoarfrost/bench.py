@@ -146,7 +146,7 @@ def measure(
     """
     imported = time.perf_counter()
     if not config.method.active or config.method.supervised or config.method.labelled_images:
-        raise InputError(f"the method '{config.method.name}' has no discovery that could be measured: choose another")
+        raise InputError(f"the method '{config.method.name}' has no discovery to measure: choose another")
     began = imported if began is None else began
     config = replace(config, image_size=size, mean=(0.5,) * channels, std=(0.25,) * channels)
     # As many images stand for the new ones: their batch goes by the classes, of which all have as many images.

@@ -233,7 +233,7 @@ def score_folder(learner: Learner, folder: Path, match: Path | None, keep: Image
     found = [k for k in table.present if table.rows[k].step]
     true, outputs = truth.ids(tested), learner.outputs(tested)
     if not found and (true >= labelled).all():
-        raise InputError(f"{folder} has no class that this model knows: give class folders with the names of its own")
+        raise InputError(f"{folder} has no class of this model: name its sub-folders like the classes of the model")
     predicted, original = outputs.predicted, None
     if found:
         on = truth.ids(matched)

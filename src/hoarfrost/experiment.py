@@ -156,7 +156,7 @@ class Run:
                 (new / self.unfinished.name).mkdir()
             return True
         if not resume:
-            raise InputError(f"{self.out} already holds a {kind}: --resume goes on with it, or choose another --out")
+            raise InputError(f"{self.out} already holds a {kind}: continue it with --resume, or choose another --out")
         store.check_same(self.out, content)
         return False
 
@@ -193,7 +193,7 @@ class Run:
             record = store.read_json(path, "stage folder", DISCOVERY_RECORD if step.index else STAGE_ONE_RECORD)
             closed = "found" not in record.get("scores", {})
             if step.index and closed and not is_assignment(record["assignment"], step.novel):
-                raise store.damaged(path, "the assignment is none")
+                raise store.damaged(path, "its assignment is not a valid one")
             records.append(record)
         return records
 
@@ -205,7 +205,7 @@ class Run:
             epochs = (config.fit if fitted else config.discover).epochs
             if lacking := epochs - sum(entry["stage"] == stage for entry in entries):
                 words = f"{lacking} of {epochs} epochs of stage {stage}"
-                warnings.warn(f"{self.log.path} lacks {words}: no time is counted for them", stacklevel=2)
+                warnings.warn(f"{self.log.path} lacks {words}: their time is not counted", stacklevel=2)
         self.log.adopt(entries)  # without a line that was cut short
         return entries
 
@@ -250,7 +250,7 @@ class Shelf:
         try:
             root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"nothing can be kept in {root}: {error.strerror}; choose another --share") from error
+            raise InputError(f"cannot write to {root}: {error.strerror}; choose another --share") from error
 
     def find(self) -> tuple[Record, list[Entry]] | None:
         """The record and the log of the model, if it is there."""
@@ -303,7 +303,7 @@ def run(
     """
     learner_config = config.learner
     if config.protocol == "c-gcd" and config.mixed:
-        raise InputError("in --protocol c-gcd old images come back in any case: leave out --mixed")
+        raise InputError("--protocol c-gcd already brings old images back: leave out --mixed")
     images_a_class = len(train) // max(1, len(train.class_names))
     scenario = build_scenario(
         train,
@@ -318,7 +318,7 @@ def run(
     )
     if config.is_open and (learner_config.method.supervised or learner_config.method.labelled_images):
         raise InputError(
-            f"the method '{learner_config.method.name}' sees labels: leave out --mixed, --novel and --protocol"
+            f"the method '{learner_config.method.name}' uses labels: leave out --mixed, --novel and --protocol"
         )
     for step in scenario.steps[1:]:
         check_novel(step.novel, len(step.images))

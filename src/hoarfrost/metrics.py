@@ -190,7 +190,7 @@ def unequal_scores(joint_predicted: ArrayLike, true: ArrayLike, known: int, assi
     assignment = _integers("assignment", assignment)
     matched = assignment[assignment >= 0]
     if (assignment < -1).any() or len(np.unique(matched)) < len(matched):
-        raise InputError("assignment must hold a cluster for each class, each cluster once, or -1 for none")
+        raise InputError("assignment must give each class its own cluster, or -1 for none")
     targets = np.concatenate([np.arange(known), np.where(assignment < 0, -1, known + assignment)])
     return target_scores(joint_predicted, true, known, targets)
 
@@ -319,7 +319,9 @@ def calibration_error(confidence: ArrayLike, right: ArrayLike, bins: int = 15) -
     """
     given, correct = np.asarray(confidence, dtype=np.float64), np.asarray(right, dtype=np.bool_)
     if given.shape != correct.shape:
-        raise InputError(f"every image needs a confidence and whether it is right, not {given.size} and {correct.size}")
+        raise InputError(
+            f"confidences and correctness must be given for every image, not {given.size} and {correct.size} of them"
+        )
     if not given.size:
         return math.nan
     apart = np.bincount(_bins(given, bins), weights=given - correct)
@@ -487,7 +489,7 @@ def _ids(name: str, values: ArrayLike, n: int | None = None) -> NDArray[np.int64
     if outside.any():
         position = int(outside.argmax())
         limit = "" if n is None else f" and below {n}"
-        raise InputError(f"{name}[{position}] is {ids[position]}: class ids here are at least 0{limit}")
+        raise InputError(f"{name}[{position}] is {ids[position]}: class ids must be at least 0{limit}")
     return ids
 
 
@@ -503,4 +505,4 @@ def _require_same_length(**arrays: NDArray[np.int64]) -> None:
     """Refuse arrays that cannot be about the same images."""
     if len({array.size for array in arrays.values()}) > 1:
         lengths = ", ".join(f"{name} {array.size}" for name, array in arrays.items())
-        raise InputError(f"every array needs one id per image, but the lengths differ: {lengths}")
+        raise InputError(f"all arrays need one id per image, but their lengths differ: {lengths}")

@@ -244,7 +244,7 @@ def as_released(name: str, recipe: Recipe, *, discoveries: int) -> Recipe:
     scripts = FIRST_SCRIPTS.get(name)
     if scripts is None:
         known = ", ".join(FIRST_SCRIPTS)
-        raise InputError(f"the authors released no scripts for '{name}' (only for {known}): choose another --variant")
+        raise InputError(f"the authors' first scripts cover only {known}, not '{name}': choose another --variant")
     epochs = scripts.discover.epochs if discoveries == 1 else scripts.epochs_a_step
     terms = {**recipe.terms, **scripts.terms}
     return replace(recipe, discover=replace(scripts.discover, epochs=epochs), terms=terms)

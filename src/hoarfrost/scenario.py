@@ -72,7 +72,7 @@ def parse_split(text: str, classes: int) -> tuple[int, ...]:
         raise InputError(f"split '{text}' is not of the form 5-5 or 80-10-10")
     sizes = tuple(int(part) for part in parts)
     if sizes[0] < 2 or min(sizes) < 1:
-        raise InputError(f"split '{text}': the first part needs at least 2 classes, and each other one at least 1")
+        raise InputError(f"split '{text}': the first part needs at least 2 classes, the others at least 1")
     if sum(sizes) != classes:
         raise InputError(f"split '{text}' adds up to {sum(sizes)} classes, but the data set has {classes}")
     return sizes
@@ -177,11 +177,11 @@ def build_scenario(
     With ``draws`` the steps are those of continual category discovery (`continual_images`).
     """
     if not 0 <= mixed < 1:
-        raise InputError(f"the share of old images that come back must be from 0 to below 1, not {mixed:g}")
+        raise InputError(f"--mixed must be at least 0 and below 1, not {mixed:g}")
     if train.labels is None or test.labels is None:
-        raise InputError("a scenario is made from labelled images")
+        raise InputError("a scenario needs labelled images")
     if train.class_names != test.class_names:
-        raise InputError("train and test images name different classes: give both the same class_names")
+        raise InputError("training and test images have different classes: give both the same class_names")
     sizes = parse_split(split, len(train.class_names))
     learned = class_order(len(train.class_names), order=order, seed=seed, labelled=sizes[0])
     position = np.empty_like(learned)

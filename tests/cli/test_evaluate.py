@@ -151,7 +151,7 @@ def test_more_classes_than_were_found_are_scored(place: Place) -> None:
     shutil.rmtree("checked/0")
     shutil.rmtree("checked/1")
     shutil.rmtree("checked/2")
-    place.refused("evaluate", "model", "checked", words=("checked", "no class that this model knows"))
+    place.refused("evaluate", "model", "checked", words=("checked", "no class of this model"))
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

@@ -92,7 +92,7 @@ def test_free_matching_is_that_of_the_original_protocol() -> None:
 def test_a_run_of_an_earlier_version_is_refused(name: str, runs: dict[str, dict[str, Any]]) -> None:
     content = runs["4-3-3" if TABLES[name].shape == "two" else "5-5"]
     older = [{key: value for key, value in step.items() if key != "confusion"} for step in content["steps"]]
-    with pytest.raises(InputError, match="it is of an earlier version"):
+    with pytest.raises(InputError, match="an earlier version wrote it"):
         pictures.panels(TABLES[name], "FRoST", {**content, "steps": older})
 
 

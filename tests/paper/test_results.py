@@ -210,7 +210,7 @@ def test_runs_that_were_not_computed_alike_are_not_averaged(
     said = capsys.readouterr().err
     assert "b and a were not computed alike" in said
     assert all(f"{key} {value}" in said for key, value in (change or {"not": "recorded"}).items())
-    assert "no mean is taken over both" in said
+    assert "remove one of them before a mean is taken" in said
     write(tmp_path, "b", {**kept(1, old=72.0), "trained": computed()})
     assert main(["page", "--results", str(tmp_path)]) == 0
     assert "| 0, 1 | 92.0 ± 0.0 | 71.0 ± 1.4 |" in capsys.readouterr().out

@@ -178,7 +178,7 @@ def test_three_channels_without_a_normalisation_of_their_own() -> None:
 
 
 def test_colour_is_not_thrown_away() -> None:
-    with pytest.raises(InputError, match="takes gray images, not those in colour: choose another"):
+    with pytest.raises(InputError, match="takes gray images, not colour images: choose another"):
         Learner(backbone=Wide(Input(channels=1)), device="cpu", settings=TRAINED).fit(IMAGES, LABELS)
 
 

@@ -216,7 +216,7 @@ def test_settings_of_one_discovery_are_not_those_of_the_next(learner: Learner) -
     assert learner.model.config == before
     assert not learner.runtime.half
     for changed in ({"image_size": 64}, {"fit_frozen": ["all"]}, {"fit_keeps": 0.5}):
-        with pytest.raises(InputError, match=f"{next(iter(changed))} cannot be changed, since the model was built"):
+        with pytest.raises(InputError, match=f"{next(iter(changed))} cannot be changed after fit"):
             learner.reconfigure(override(before, changed))
 
 

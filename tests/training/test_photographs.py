@@ -99,13 +99,13 @@ class TestChoice:
             assert (config.fit_frozen, config.method.frozen) == ((ALL,), (ALL,))
             assert (config.fit_augment, config.discover_augment) == (Augment(), Augment())
             assert config.fit == usual.fit
-            assert "left as it is, so that features are computed once; images of 288 x 288" in in_words(config)
+            assert "not trained further, so features are computed once; images of 288 x 288" in in_words(config)
         tuned = decided(images(96, each=ENOUGH), GPU)
         assert not tuned.fixed_in_all_stages
         assert (tuned.fit_frozen, tuned.method, tuned.fit_augment) == ((), usual.method, usual.fit_augment)
         assert tuned.fit == replace(usual.fit, learning_rate=0.01)
-        assert "pretrained and tuned on these images; images of 224 x 224" in in_words(tuned)
-        assert "learned from these images alone" in in_words(decided(images(32)))
+        assert "pretrained and fine-tuned on these images; images of 224 x 224" in in_words(tuned)
+        assert "trained from scratch on these images" in in_words(decided(images(32)))
 
     @pytest.mark.parametrize("method", ["hoarfrost", "kmeans"])
     def test_where_class_statistics_decide_it_is_tuned_half_way_and_stays_then(self, method: str) -> None:
@@ -120,7 +120,7 @@ class TestChoice:
         ) == (True, False, True, True)
         assert tuned.fit == replace(usual.fit.shortened(20), learning_rate=0.01, batch_size=64)
         assert (tuned.method, tuned.discover_augment) == (fixed.method, fixed.discover_augment)
-        assert "tuned on these images, and brought 50% of the way back; images of 288 x 288" in in_words(tuned)
+        assert "weights averaged with the pretrained ones (50%); images of 288 x 288" in in_words(tuned)
         assert tuned.holds_back == (method == "hoarfrost"), "only what can be scored is held back"
         asked_for: list[dict[str, Any]] = [{"fit_keeps": 0.5}, {"fit_frozen": []}]
         for settings in asked_for:
@@ -128,7 +128,7 @@ class TestChoice:
             assert resolve(asked, images(96), CPU) == tuned, "as somebody asked for it"
         whole = resolve(Learner(method, settings={"fit_frozen": [], "fit_keeps": 0}).config, images(96), CPU)
         assert (whole.fixed_in_discovery, whole.method) == (False, usual.method)
-        with pytest.raises(InputError, match="fit_keeps is for methods that decide by class statistics"):
+        with pytest.raises(InputError, match="fit_keeps needs a method that decides by class statistics"):
             resolve(Learner("frost", settings={"fit_keeps": 0.5}).config, images(96), CPU)
 
     def test_epochs_that_somebody_sets_are_not_decided(self) -> None:
@@ -630,10 +630,11 @@ def test_the_command_says_what_was_decided(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hoarfrost", "fit", "known", "--out", "model", "--epochs", "1", "--device", "cpu"]
     done = forked.run(command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    *_, decided, expected, _ = done.stdout.splitlines()
+    *_, decided, expected, _, onward = done.stdout.splitlines()
+    assert onward == "Next: hoarfrost discover model FOLDER --out model2"
     assert expected.startswith("accuracy: about ")
     assert decided == (
-        "backbone efficientnet-lite0: pretrained and left as it is, so that features are computed once;"
+        "backbone efficientnet-lite0: pretrained and not trained further, so features are computed once;"
         " images of 288 x 288 pixels"
     )
     config = json.loads((tmp_path / "model" / "config.json").read_text())["config"]

@@ -39,7 +39,7 @@ def test_a_folder_in_the_place_of_a_file_is_seen_before_the_work(name: str, tmp_
         raise RuntimeError("killed")
     (unfinished / name).mkdir()
     with (
-        pytest.raises(InputError, match=rf"{name} is a folder where a file belongs: move it away"),
+        pytest.raises(InputError, match=rf"{name} is a folder instead of a file: move it away"),
         workspace(out, content, resume=True, processes=Processes()),
     ):
         pytest.fail("nothing is begun")

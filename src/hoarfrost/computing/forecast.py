@@ -68,10 +68,10 @@ def warn_of_too_much(network: Network, batch: tuple[int, int, int, int], steps: 
     size = expected.bytes // 2 if runtime.half else expected.bytes
     on_gpu = runtime.device.type == "cuda"
     free = torch.cuda.mem_get_info(runtime.device)[0] if on_gpu else free_memory()
-    images = "fewer or smaller images in a batch, as by --image-size or --set discover.batch_size, need less"
+    images = "reduce --image-size or the batch size (--set discover.batch_size)"
     if free is not None and size > free:
         warnings.warn(
-            f"a step of training needs about {size / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free: {images}",
+            f"a training step needs about {size / 2**30:.1f} GiB, but only {free / 2**30:.1f} GiB are free: {images}",
             stacklevel=2,
         )
     if on_gpu or expected.flop * steps < QUICK:
@@ -79,8 +79,8 @@ def warn_of_too_much(network: Network, batch: tuple[int, int, int, int], steps: 
     seconds = OVER_FLOOR * expected.flop * steps / multiplication_rate(runtime)
     if seconds > LONG:
         warnings.warn(
-            f"this stage will take {seconds / 3600:.0f} hours or more on this CPU: a GPU, --backbone small or a "
-            "smaller --image-size takes less; Ctrl-C ends it, and --resume goes on",
+            f"this stage will take {seconds / 3600:.0f} hours or more on this CPU: use a GPU, --backbone small or a "
+            "smaller --image-size; Ctrl-C stops it and --resume continues it",
             stacklevel=2,
         )
 

@@ -137,8 +137,8 @@ class SeveralProcesses(Processes):
         """Refuses a batch that cannot be shared evenly."""
         if batch_size % self.count or batch_size < 2 * self.count:
             raise InputError(
-                f"a batch of {batch_size} images cannot be shared by {self.count} processes: choose a multiple of that,"
-                " two images or more for each"
+                f"a batch of {batch_size} images cannot be shared by {self.count} processes: choose a"
+                f" multiple of {self.count}, with at least two images per process"
             )
         return Share(self.rank, self.count)
 

@@ -200,7 +200,7 @@ def feature_distillation(student: Tensor, teacher: Tensor, form: Literal["batch"
         return distances.mean()
     if form == "cosine":
         return 1 - (unit_rows(student) * unit_rows(teacher)).sum(dim=1).mean()
-    raise ValueError(f"feature_distillation: form '{form}' is none of 'batch', 'sample' and 'cosine'")
+    raise ValueError(f"feature_distillation: form must be 'batch', 'sample' or 'cosine', not '{form}'")
 
 
 def logit_distillation(
@@ -216,4 +216,4 @@ def logit_distillation(
         return -(target * (student / temperature).log_softmax(dim=1)).sum(dim=1).mean()
     if form == "presoftmax":
         return batch_distance(student, teacher)
-    raise ValueError(f"logit_distillation: form '{form}' is neither 'softmax' nor 'presoftmax'")
+    raise ValueError(f"logit_distillation: form must be 'softmax' or 'presoftmax', not '{form}'")

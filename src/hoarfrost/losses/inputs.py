@@ -119,7 +119,7 @@ class LossInputs:
     def memory(self, name: str) -> Tensor:
         """What a memory gives under a name."""
         if name not in self.memories:
-            raise RuntimeError(f"the loss asks for '{name}', which no memory of the method's terms gives")
+            raise RuntimeError(f"the loss asks for '{name}', which no memory of the method's terms provides")
         return self.memories[name]
 
     def labelled_images(self) -> LossInputs:

@@ -49,12 +49,12 @@ class Term(ABC):
             if vars(other).get("kind") == kind and (other.__module__, other.__qualname__) != same:
                 del cls.kind  # nobody shall find this class by it
                 name = f"{other.__module__}.{other.__name__}"
-                raise InputError(f"{name} is a term of the kind '{kind}' already: call this one otherwise")
+                raise InputError(f"the kind '{kind}' is already taken by {name}: rename this term")
 
     def __post_init__(self) -> None:
         for name in ("weight", "ramp", "start", "warm_up", "momentum", "threshold", "negatives", "own"):
             value = self._number(name, 0)
-            require(value >= 0, f"{name} of {self.kind} must not be below 0, as {value} is")
+            require(value >= 0, f"{name} of {self.kind} must be at least 0, not {value}")
         for name in ("top_k", "per_class", "temperature", "update", "positives", "size", "mixed", "kept"):
             value = self._number(name, 1)
             require(0 < value < 2**31, f"{name} of {self.kind} must be above 0 and below 2**31, not {value}")

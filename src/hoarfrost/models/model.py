@@ -143,7 +143,7 @@ class Model:
         """
         foreign = not (folder / "model.json").is_file() or store.strangers(folder, FILES)
         if foreign and not store.is_free(folder):
-            raise InputError(f"{folder} holds something else than a model: choose another folder")
+            raise InputError(f"{folder} holds something that is not a model: choose another folder")
         with store.replaced_folder(folder) as new:
             self.write_into(new)
             if _are_one(folder, new):

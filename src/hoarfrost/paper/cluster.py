@@ -23,14 +23,14 @@ class Cluster:
         try:
             import ray
         except ImportError:
-            raise InputError("--ray needs the package ray: pip install 'hoarfrost[ray]'") from None
+            raise InputError("--ray needs Ray: pip install 'hoarfrost[ray]'") from None
         self.ray: Any = ray
         check_reachable(address)
         try:
             self.ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0]
-            hint = "one that asks for a token is joined with RAY_AUTH_MODE=token"
+            hint = "if it asks for a token, set RAY_AUTH_MODE=token"
             raise InputError(f"cannot join a Ray cluster at '{address}': {reason.rstrip('.')}; {hint}") from None
         gpus = self.ray.cluster_resources().get("GPU", 0)
         self.jobs = max(1, int(gpus * jobs)) if gpus else jobs

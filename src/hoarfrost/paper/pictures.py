@@ -53,7 +53,7 @@ def _after(step: int, title: str, content: Mapping[str, Any]) -> Compared:
     steps = content["steps"][:step]
     if not {"confusion", "weight_norms"} <= steps[-1].keys():
         raise InputError(
-            "metrics.json has no confusion matrix or no weight norms: it is of an earlier version, or no weights decide"
+            "metrics.json lacks a confusion matrix or weight norms: an earlier version wrote it, or the method has none"
         )
     rows, norms = steps[-1]["confusion"], steps[-1]["weight_norms"]
     try:
@@ -63,7 +63,7 @@ def _after(step: int, title: str, content: Mapping[str, Any]) -> Compared:
     except (KeyError, ValueError):
         fits = False
     if not fits:
-        raise InputError("its confusion matrix and weight norms are not of its classes")
+        raise InputError("its confusion matrix or weight norms do not match its classes")
     return Compared(
         title=title,
         known=sizes[0],

@@ -78,8 +78,8 @@ def check_numerics(runs: Mapping[str, Mapping[str, Any]]) -> None:
     if len(ways) > 1:
         (one, first), (other, second) = list(ways.items())[:2]
         raise InputError(
-            f"{second} and {first} were not computed alike ({'; '.join(other)} and {'; '.join(one)}): no mean is taken "
-            "over both; remove one of them"
+            f"{second} and {first} were not computed alike ({'; '.join(other)} and {'; '.join(one)}): remove one "
+            "of them before a mean is taken"
         )
 
 

@@ -181,7 +181,7 @@ def _in_a_file(batches: Iterator[NDArray[np.float32]], shape: tuple[int, int]) -
                     view = view[file.write(view) :]
         except OSError as error:
             raise InputError(
-                f"cannot keep features in {tempfile.gettempdir()}: {error.strerror or error}; make room there, or set"
+                f"cannot keep features in {tempfile.gettempdir()}: {error.strerror or error}; free space there, or set"
                 " TMPDIR"
             ) from None
         return FeatureFile(Handle(cast(BinaryIO, file)), 0, shape[1], np.arange(shape[0]))

@@ -49,9 +49,11 @@ def with_labels(
         ids, names = encode_labels(labels, len(labelled))
         labelled = replace(labelled, labels=ids, class_names=names)
     if labelled.labels is not None and len(np.unique(labelled.labels)) < 2:
-        raise InputError("the images are all of one class: at least two classes are needed")
+        raise InputError("all images are of one class: at least two classes are needed")
     if labelled.labels is None:
-        raise InputError("fit needs labels: give them as the second argument, or a folder of class folders")
+        raise InputError(
+            "fit needs labels: give them as the second argument, or give a folder with a sub-folder per class"
+        )
     return labelled
 
 
@@ -60,7 +62,7 @@ def check_every(paths: Sequence[str | Path], images: ImageSet) -> None:
     assert images.paths is not None
     for path, found in zip_longest((str(Path(path)) for path in paths), images.paths):
         if path != found:
-            raise InputError(f"{path} is no image that can be read: leave it out (predictions leaves such out itself)")
+            raise InputError(f"{path} is not a readable image: leave it out (predictions() skips such files)")
 
 
 def new_network(config: Config, classes: int, own_backbone: Backbone | None = None) -> Network:

@@ -254,6 +254,4 @@ def batch_of(images: Samples, device: torch.device) -> int:
 def check_scores(scores: NDArray[np.float32], place: str = "") -> None:
     """Refuses scores of a model with damaged weights."""
     if np.isnan(scores).any() or np.isposinf(scores).any():
-        raise InputError(
-            f"the model{place} gives scores that are no numbers: restore it from a copy, or learn it again"
-        )
+        raise InputError(f"the model{place} predicts NaN or infinite scores: restore it from a copy, or fit it again")

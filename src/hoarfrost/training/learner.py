@@ -96,7 +96,9 @@ class Learner:
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """What the constructor was given, by name, as scikit-learn asks for it."""
         if self._parameters is None:
-            raise InputError("this learner was loaded, or made from a configuration: load it again to have another one")
+            raise InputError(
+                "this learner was loaded or made from a configuration, and has no parameters: load it again instead"
+            )
         return dict(self._parameters)
 
     def set_params(self, **parameters: Any) -> Learner:
@@ -194,7 +196,7 @@ class Learner:
             return
         for name in (*DECIDED, "fit_frozen", "fit_keeps"):
             if getattr(config, name) != getattr(self.config, name):
-                raise InputError(f"{name} cannot be changed, since the model was built with it: leave it as it is")
+                raise InputError(f"{name} cannot be changed after fit: leave it as it is")
         check_frozen(config, tuple(self.network.backbone.parts))
         if config.method.design != self.config.method.design:
             if self.network.steps:
@@ -328,7 +330,7 @@ class Learner:
         mixed_in = None if labelled is None else self.prepare(labelled)
         number = None if novel == "auto" else check_novel(novel, len(images))
         if not len(images):
-            raise InputError("there are no images to discover anything in: give some")
+            raise InputError("there are no images to discover classes in: give some")
         stage = self._stage(self.config, observer, checkpoint)
         learned = stage.discover(before, images, number, mixed_in, only_new=only_new, look=look)
         return self._keep(learned, learned.model)
@@ -466,9 +468,9 @@ class Learner:
 def check_novel(novel: int, images: int | None = None) -> int:
     """The number of new classes; refuses one that cannot be."""
     if isinstance(novel, bool) or not isinstance(novel, int | np.integer) or novel < 1:
-        raise InputError(f"the number of new classes must be 1 or more, not {novel}")
+        raise InputError(f"the number of new classes must be at least 1, not {novel}")
     if images is not None and images < novel:
         raise InputError(f"{images} images cannot hold {novel} new classes: give more images or a smaller number")
     if images == 1:
-        raise InputError("a discovery compares images with each other: give it at least 2")
+        raise InputError("a discovery needs at least 2 images")
     return int(novel)

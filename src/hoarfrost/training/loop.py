@@ -58,7 +58,7 @@ def train(
     """
     trained = {name: p for name, p in objective.student.named_parameters() if p.requires_grad}
     if not trained:
-        raise InputError("nothing is left to train: leave a part of the backbone or a head out of what is frozen")
+        raise InputError("nothing is left to train: leave a part of the backbone or a head unfrozen")
     optimizer = build_optimizer(trained.values(), schedule, runtime.device)
     average = WeightAverage(objective.student, decay) if decay else None
     done = _restore(objective, optimizer, trained, average, checkpoint, epochs=schedule.epochs)

@@ -271,7 +271,7 @@ def loss_of(term: Term, inputs: LossInputs) -> Tensor:
     try:
         loss = term.loss(inputs)
         if loss.ndim:
-            raise ValueError(f"a loss is one number, and this one has the shape {tuple(loss.shape)}: take its mean")
+            raise ValueError(f"a loss must be one number, not of the shape {tuple(loss.shape)}: take its mean")
     except Exception as error:
         error.add_note(f"in the loss of the term '{term.kind}'")
         raise
@@ -287,14 +287,14 @@ def activations(network: Network, features: Tensor, heads: Sequence[str]) -> Act
 
 
 def _nothing_to_assign() -> Tensor:
-    raise RuntimeError("a memory asks for the probabilities of new classes, and stage one has none")
+    raise RuntimeError("a memory asks for the probabilities of new classes, which stage one lacks")
 
 
 def made_memories(terms: Sequence[Term], sizes: Sizes) -> list[Memory]:
     """What the terms remember, in their order."""
     memories = [memory for term in terms if (memory := term.make_memory(sizes)) is not None]
     names = [name for memory in memories for name in memory.loss_inputs(torch.zeros(1, dtype=torch.long))]
-    require(len(set(names)) == len(names), f"two memories give something of one name: {', '.join(sorted(names))}")
+    require(len(set(names)) == len(names), f"two memories provide the same name: {', '.join(sorted(names))}")
     return memories
 
 
@@ -311,8 +311,10 @@ def make_heads(network: Network, terms: Sequence[Term], sizes: Sizes) -> None:
     device, trained = network.joint.weight.device, {name for term in terms for name in term.trains}
     for term in terms:
         for name, head in term.make_heads(sizes).items():
-            require(name not in network.head_names, f"{term.kind} makes a head '{name}', which is there: name it anew")
-            require(name in trained, f"{term.kind} makes a head '{name}' that no term names in trains")
+            require(
+                name not in network.head_names, f"{term.kind} makes a head '{name}', which already exists: rename it"
+            )
+            require(name in trained, f"{term.kind} makes a head '{name}' that no term lists in trains")
             network.heads[name] = head.to(device)
 
 

@@ -44,7 +44,8 @@ def resolve(config: Config, images: ImageSet, device: torch.device, own_backbone
     if mean is None or std is None:
         mean, std = channel_statistics(images.fitted(channels=channels))
     require(
-        len(mean) == channels, f"mean has {len(mean)} values, but the images have {channels} channels: give one each"
+        len(mean) == channels,
+        f"mean has {len(mean)} values, but the images have {channels} channels: give one per channel",
     )
     return replace(config, mean=mean, std=std)
 
@@ -67,14 +68,14 @@ def choose(config: Config, images: ImageSet, device: torch.device, own_backbone:
     wanted, parts, pretrained = traits_of(name, own_backbone)
     require(
         images.shape[2] in (1, channels_of(config, images, own_backbone)),
-        f"the backbone {name} takes gray images, not those in colour: choose another --backbone",
+        f"the backbone {name} takes gray images, not colour images: choose another --backbone",
     )
     if pretrained:
         changes = _tuned(config) if _tunes(config, images, device) else _as_it_is(config.method)
         config = override(config, {key: value for key, value in changes.items() if key in config.undecided})
     require(
         not config.fit_keeps or config.method.design.readout.from_statistics,
-        f"fit_keeps is for methods that decide by class statistics, as hoarfrost does, not for {config.method.name}",
+        f"fit_keeps needs a method that decides by class statistics, such as hoarfrost, not {config.method.name}",
     )
     side = (wanted.still_side if config.fixed_in_discovery else None) or wanted.side
     size = asked.image_size or side or default_size([min(images.shape[:2])])
@@ -135,13 +136,14 @@ def _with_backbone(config: Config, images: ImageSet, device: torch.device) -> Co
 def in_words(config: Config) -> str:
     """What was decided of the backbone, in a line."""
     if not traits_of(config.backbone).pretrained:
-        how = "learned from these images alone"
+        how = "trained from scratch on these images"
     elif config.fixed_in_all_stages:
-        how = "pretrained and left as it is, so that features are computed once"
+        how = "pretrained and not trained further, so features are computed once"
     elif config.fit_keeps:
-        how = f"pretrained, tuned on these images, and brought {config.fit_keeps:.0%} of the way back"
+        how = "pretrained, fine-tuned on these images, weights averaged with the pretrained ones"
+        how += f" ({config.fit_keeps:.0%})"
     else:
-        how = "pretrained and tuned on these images"
+        how = "pretrained and fine-tuned on these images"
     return f"backbone {config.backbone}: {how}; images of {config.image_size} x {config.image_size} pixels"
 
 
@@ -171,7 +173,7 @@ def suited(config: Config, own_backbone: Backbone | None = None) -> Config:
         wanted.side is None or size in (None, *sides(wanted)),
         f"the backbone {config.backbone} takes images of {' or '.join(f'{s} x {s}' for s in sorted(sides(wanted)))}"
         f" pixels, not of {size}: leave"
-        " image_size, mean and std to it, as with --set image_size=null",
+        " image_size, mean and std unset (--set image_size=null)",
     )
     return replace(
         config,

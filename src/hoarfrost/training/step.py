@@ -94,7 +94,7 @@ class Stepper:
                 self.generator.set_state(drawn)
                 self._take(picked)  # what fails here too was not the compiler's fault
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-                warnings.warn(f"the step could not be compiled and runs as it is: {reason}", stacklevel=2)
+                warnings.warn(f"the training step could not be compiled and runs uncompiled: {reason}", stacklevel=2)
         else:
             self._take(picked)
 

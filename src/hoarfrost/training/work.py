@@ -95,11 +95,11 @@ def workspace(out: Path, content: dict[str, Any], *, resume: bool, processes: Pr
                 store.write_json(new / "config.json", content)
             return True
         if not resume:
-            raise InputError(f"{unfinished} holds unfinished work: --resume goes on with it, or remove it")
+            raise InputError(f"{unfinished} holds unfinished work: continue it with --resume, or remove it")
         store.check_same(unfinished, content)
         for file in (unfinished / name for name in WRITTEN):
             if file.is_dir():  # said before hours of work that could not be kept
-                raise InputError(f"{file} is a folder where a file belongs: move it away")
+                raise InputError(f"{file} is a folder instead of a file: move it away")
         return False
 
     with ExitStack() as at_work:
