@@ -573,7 +573,7 @@ class TestOnce:
                 raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Full())
-        with pytest.raises(InputError, match=r"cannot keep features in .*: No space left on device; make room there"):
+        with pytest.raises(InputError, match=r"cannot keep features in .*: No space left on device; free space there"):
             Learner("kmeans", device="cpu", settings=SHORT).fit(photographs(tmp_path / "known", 2, 2))
 
     def test_what_discover_kept_is_found_by_sort_and_predict(

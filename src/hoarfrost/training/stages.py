@@ -316,8 +316,8 @@ class Stage:
         """The images that look like no known class, if they can be learned from."""
         if len(images) < max(novel, 2):
             raise InputError(
-                f"{len(images)} of {whole} images look like no known class, too few for {novel} new ones: give more"
-                " images, or say that all of them are new (--only-new)"
+                f"{len(images)} of {whole} images look new, too few for {novel} new classes: give more images, or"
+                " say that all are new (--only-new)"
             )
         return images
 
