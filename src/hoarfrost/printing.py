@@ -18,6 +18,15 @@ def format_score(value: float | None) -> str:
     return MISSING if value is None else f"{value:.1f}"
 
 
+def in_a_hundred(share: float) -> str:
+    """A share in words.
+
+    >>> in_a_hundred(0.041), in_a_hundred(0.0)
+    ('about 4 in 100', 'fewer than 1 in 100')
+    """
+    return f"about {100 * share:.0f} in 100" if share >= 0.005 else "fewer than 1 in 100"
+
+
 STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff]")
 """what moves the cursor, ends a line, turns the direction of writing, or may not be in XML"""
 

@@ -86,7 +86,7 @@ class Parser(argparse.ArgumentParser):
         launched.leave_it_to_the_first()
         for kind, words in (("int", "a whole number"), ("float", "a number")):
             message = message.replace(f"invalid {kind} value: ", f"expected {words}, not ")
-        self.exit(2, f"{self.prog}: {printable(message)}; see {self.prog} --help\n" if launched.is_first else None)
+        self.exit(2, f"{self.prog}: {printable(message)} (see {self.prog} --help)\n" if launched.is_first else None)
 
     def refuse_unknown(self, extras: Sequence[str]) -> NoReturn:
         """For arguments that no option takes."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hoarfrost.cli import options
 from hoarfrost.cli.table import few
 from hoarfrost.errors import InputError
-from hoarfrost.printing import printable
+from hoarfrost.printing import in_a_hundred, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,8 +159,7 @@ def summary_of(model: Model, groups: Sequence[Group], *, mixed: bool) -> tuple[d
         )
     if error is not None and names:
         lines.append(
-            f"expect about {100 * error:.0f} in 100 of these old/new decisions to be wrong"
-            " (estimated by hiding known classes)"
+            f"expect {in_a_hundred(error)} of these old/new decisions to be wrong (estimated by hiding known classes)"
         )
     if mixed and not names and found.known:
         lines.append("a new class with few images can be missed: look at the least sure images in the report")

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from hoarfrost.printing import MISSING, format_score, printable
+from hoarfrost.printing import MISSING, format_score, in_a_hundred, printable
 from hoarfrost.report import figures
 from hoarfrost.report.data import DiscoveryData, FitData, ReportData
 
@@ -76,6 +76,7 @@ def _environment() -> jinja2.Environment:
     environment.filters["score"] = format_score
     environment.filters["scores"] = format_scores
     environment.filters["count"] = _count
+    environment.filters["in_a_hundred"] = in_a_hundred
     environment.filters["quoted"] = shlex.quote
     return environment
 
