@@ -1,4 +1,4 @@
-"""From folders of pictures to named classes and predictions, in about a quarter of a minute on two cores.
+"""From folders of pictures to named classes and predictions, in less than a minute on two cores.
 
     python examples/photographs.py --out runs/photographs
 
