@@ -162,8 +162,9 @@ class Method:
     when_fixed: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """settings that change where no discovery changes a pretrained backbone, by their dotted keys, such as
     ``method.terms.pairwise.weight``; files do not have them, and two methods may be equal without them"""
-    start: Literal["random", "k-means", "mixture"] = "random"
-    """how a step's novel head begins; or that a mixture of Gaussians of all images finds the new classes (VB-CGCD)"""
+    start: Literal["random", "k-means", "joint k-means", "mixture"] = "random"
+    """how a step's novel head begins. "joint k-means": the new rows of the joint head begin with those clusters of all
+    images that are least like a known class (Happy). "mixture": one of Gaussians finds the new classes (VB-CGCD)"""
     decides: Literal["trained", "unmoved", "average"] = "trained"
     """which network stays after a discovery: the one that was trained; the one before, to which the trained one is a
     copy to discover with and to throw away; or one half-way between both"""
@@ -200,6 +201,7 @@ class Method:
             self.start != "mixture" or (not self.active and isinstance(self.design.readout, Gaussians)),
             "method.start=mixture needs method.design.readout=gaussians, and no terms",
         )
+        require(self.start != "joint k-means" or joint, "method.start=joint k-means needs method.design.novel=joint")
         require(not (by_clusters and joint), "method.start=k-means needs a novel head: set method.design.novel=linear")
         require(
             not joint or self.design.readout == ReadoutKind(),
@@ -219,6 +221,11 @@ class Method:
             check_views(terms)
             kinds = [term.kind for term in terms]
             require(len(set(kinds)) == len(kinds), f"method.{name} must have each kind only once, not {kinds}")
+
+    @property
+    def sorts(self) -> bool:
+        """Whether images of known classes are told apart from the others first, where some may be in a folder."""
+        return self.start not in ("joint k-means", "mixture")
 
     @property
     def active(self) -> tuple[Term, ...]:

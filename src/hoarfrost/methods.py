@@ -9,6 +9,7 @@ from typing import Any, Literal
 from hoarfrost import plugins
 from hoarfrost.config import Course, Method
 from hoarfrost.errors import InputError
+from hoarfrost.losses.continual import ClusterLabels, GroupEntropy, SelfDistillation
 from hoarfrost.losses.self_labelling import InstanceContrast, OverClustering, SelfLabelling
 from hoarfrost.losses.terms import (
     ClusterConsistency,
@@ -28,7 +29,7 @@ from hoarfrost.losses.terms import (
     SelfTraining,
     Term,
 )
-from hoarfrost.models.backbone import BUT_LAST
+from hoarfrost.models.backbone import ALL, BUT_LAST
 from hoarfrost.models.network import Design
 from hoarfrost.models.readout import ClassMeans, Gaussians, HeadLogits, HeadProbabilities
 from hoarfrost.unsorted.known import RIDGE
@@ -82,6 +83,39 @@ VB_CGCD = replace(
     terms=(),
     start="mixture",
     course=Course(),
+)
+
+# Of a folder with old classes in it the known ones are told apart as for every method; the paper's stages have none.
+FREEZE_AND_CLUSTER = Method(
+    name="freeze-and-cluster",
+    summary="k-means of features that stay says the labels from which the joint head learns, with replay",
+    paper="Zhang et al., Freeze and Cluster: A Simple Baseline for Rehearsal-Free Continual Category Discovery, 2025",
+    stage_one=HOARFROST.stage_one,
+    terms=(ClusterLabels(weight=1.0), Replay(weight=1.0, spread="class")),
+    frozen=(ALL,),
+    start="k-means",
+    fit_course=HOARFROST.fit_course,
+    course=Course(epochs=40),
+)
+
+# Deviation: stage one is HOARFROST's but for the head, not Happy's own; contrast has strong views of its own.
+HAPPY = Method(
+    name="happy",
+    summary="one head distils itself over all images of a stage; entropy of old and new, replay of hard classes",
+    paper="Ma et al., Happy: A Debiased Learning Framework for Continual Generalized Category Discovery, NeurIPS 2024",
+    stage_one=HOARFROST.stage_one,
+    terms=(
+        SelfDistillation(weight=1.0),
+        GroupEntropy(weight=1.0),
+        InstanceContrast(weight=1.0, temperature=1.0),
+        Replay(weight=1.0, spread="isotropic", sampling="hard"),
+        FeatureDistillation(weight=2.0, form="cosine"),  # of unit features the squared distance
+    ),
+    frozen=(BUT_LAST,),
+    design=Design(novel="joint", joint="cosine"),
+    start="joint k-means",
+    fit_course=HOARFROST.fit_course,
+    course=Course(epochs=30, learning_rate=0.01, cosine=True, weight_decay=5e-5, batch="stage one"),
 )
 
 # The values that depend on the data set (the weight and ramp of consistency, the weight of self-training, the number of
@@ -236,6 +270,8 @@ METHODS: dict[str, Method] = {
     for method in (
         HOARFROST,
         VB_CGCD,
+        FREEZE_AND_CLUSTER,
+        HAPPY,
         FROST,
         AUTONOVEL,
         RESTUNE,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
 from hoarfrost import Learner
 from hoarfrost.computing.processes import Processes
@@ -22,7 +23,7 @@ from hoarfrost.models.statistics import ClassStatistics, KeptStatistics, transfo
 from hoarfrost.recipes import RECIPES
 from hoarfrost.settings import override
 from hoarfrost.training.expecting import known_classes
-from hoarfrost.training.start import start_from_clusters
+from hoarfrost.training.start import start_from_clusters, start_joint_head
 from hoarfrost.unsorted.clusters import TYPICAL
 
 WIDTH = 64
@@ -121,3 +122,24 @@ def test_features_are_the_mean_of_an_image_and_its_mirror_image() -> None:
 def test_only_images_that_may_be_mirrored_are(recipe: str, mirrors: bool) -> None:
     config = RECIPES[recipe].config(METHODS["hoarfrost"], 0)
     assert config.method.design.mirror == mirrors
+
+
+def test_happys_head_begins_with_the_clusters_that_are_least_like_a_known_class() -> None:
+    torch.manual_seed(0)
+    directions = torch.eye(6)
+    backbone = build_backbone("small", 1)
+    width = backbone.width
+    before = Network(backbone, 4, Design(novel="joint", joint="cosine"))
+    places = torch.zeros(6, width)
+    places[:, :6] = directions
+    with torch.no_grad():
+        before.joint.weight.copy_(places[:4])
+        before.joint.bias.copy_(torch.arange(4.0))
+    features = (places.repeat_interleave(20, dim=0) + 0.01 * torch.randn(120, width)).numpy()
+    student = grow(before, 2)
+    start_joint_head(student, before, features, 0, Processes())
+    new = functional.normalize(student.joint.weight[4:], dim=1)
+    assert sorted((new @ places.T).argmax(dim=1).tolist()) == [4, 5]
+    assert torch.equal(student.joint.weight[:4], before.joint.weight)
+    assert student.joint.bias[4:].tolist() == [1.5, 1.5]
+    assert torch.linalg.vector_norm(student.joint.weight[4:], dim=1).tolist() == pytest.approx([1.0, 1.0])

@@ -136,6 +136,22 @@ def swapped_cross_entropy(first: Tensor, second: Tensor, first_labels: Tensor, s
     return (one + other) / 2
 
 
+def lacking_entropy(probabilities: Tensor) -> Tensor:
+    """log K less the entropy of K probabilities ``(K,)``: 0 where all are equal."""
+    return math.log(len(probabilities)) + torch.xlogy(probabilities, probabilities.clamp(min=EPSILON)).sum()
+
+
+def group_entropy(mean: Tensor, seen: int, between: float, among: float) -> Tensor:
+    """The soft entropy regularisation of Happy: of mean probabilities ``(C,)``, the first ``seen`` of which are old.
+
+    What entropy lacks between the sums of old and new, and within each group, scaled to 1.
+    """
+    groups = [mean[:seen], mean[seen:]]
+    sums = torch.stack([group.sum() for group in groups])
+    within = [lacking_entropy(group / whole.clamp(min=EPSILON)) for group, whole in zip(groups, sums, strict=True)]
+    return between * lacking_entropy(sums) + among * torch.stack(within).sum()
+
+
 def instance_contrast(points: Tensor, temperature: float) -> Tensor:
     """The contrastive loss of SimCLR (NT-Xent): ``(2B, D)`` of length 1, row i and row i + B being the same image."""
     size = len(points) // 2

@@ -222,10 +222,14 @@ class Replay(Term):
     # Deviation: one spread for all, and every class in each step, are the public code's; the paper has the others.
     per_class: int = 20
     """features drawn a class and step ("every"), or on average ("random")"""
-    spread: Literal["shared", "class"] = "shared"
-    """one standard deviation for all classes, their mean (public code), or each class's own (paper)"""
-    sampling: Literal["every", "random"] = "every"
-    """every class equally often in each step (public code), or classes drawn at random (paper)"""
+    spread: Literal["shared", "class", "isotropic"] = "shared"
+    """one standard deviation for all classes, their mean (public code), each class's own (paper), or one for all
+    features too (Happy)"""
+    sampling: Literal["every", "random", "hard"] = "every"
+    """every class equally often in each step (public code), classes drawn at random (paper), or those more often that
+    are like others (Happy)"""
+    temperature: float = 0.1
+    """of those: their mean cosines with the other classes are divided by it before the softmax"""
     over: Literal["all", "earlier", "labelled"] = "all"
     """the logits that compete: of all classes, of those before this step, or of stage one's, which alone come then"""
 

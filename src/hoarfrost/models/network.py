@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hoarfrost.errors import require
 from hoarfrost.losses.functional import student_t_logits
 from hoarfrost.models.backbone import Backbone
-from hoarfrost.models.heads import Cosine
+from hoarfrost.models.heads import Cosine, CosineLinear
 from hoarfrost.models.readout import ReadoutKind
 from hoarfrost.models.resnet import ResNet
 from hoarfrost.models.statistics import KeptStatistics
@@ -25,6 +25,8 @@ class Design:
     novel: Literal["linear", "cosine", "centres", "joint"] = "linear"
     """a step's novel head: a linear layer; cosines to a prototype of each class; a linear layer and centres in its
     output; or none, in whose place stand the joint head's own logits of the step's classes"""
+    joint: Literal["linear", "cosine"] = "linear"
+    """the joint head: a linear layer, or cosines with a bias"""
     residual: bool = False
     """whether a step adds a second last stage beside the backbone's, and an auxiliary head on it"""
     readout: ReadoutKind = field(default_factory=ReadoutKind)
@@ -64,7 +66,7 @@ class Network(nn.Module):
         check_design(self.design, backbone)
         self.parts_in_evaluation: tuple[str, ...] = ()
         """parts of the backbone that stay in evaluation mode: their batch statistics do not move in training"""
-        self.joint = nn.Linear(backbone.width, classes)
+        self.joint = joint_head(self.design, backbone.width, classes)
         self.novel = nn.ModuleList()
         self.auxiliary = nn.ModuleList()
         self.branches = nn.ModuleList()
@@ -214,6 +216,12 @@ class Network(nn.Module):
         return norms
 
 
+def joint_head(design: Design, features: int, classes: int) -> nn.Linear:
+    """A new one, as PyTorch initialises it."""
+    kind = CosineLinear if design.joint == "cosine" else nn.Linear
+    return kind(features, classes)
+
+
 def kept_statistics(design: Design, backbone: Backbone) -> KeptStatistics:
     """What class statistics must keep for what decides."""
     wanted = design.before_last and design.readout.by_likelihood
@@ -235,9 +243,11 @@ def check_design(design: Design, backbone: Backbone) -> None:
 def set_nearest(head: nn.Linear, means: Tensor, seen: Tensor | None = None) -> None:
     """Makes a linear head choose the nearest of the means ``(C, D)``; never one that was not ``seen``, ``(C,)``.
 
-    |x - m|^2 is smallest where 2 <m, x> - |m|^2 is largest.
+    |x - m|^2 is smallest where 2 <m, x> - |m|^2 is largest. A head of cosines chooses the nearest in direction.
     """
     bias = -means.square().sum(dim=1)
+    if isinstance(head, CosineLinear):
+        bias = torch.zeros_like(bias)
     if seen is not None:
         bias = torch.where(seen, bias, torch.finfo(bias.dtype).min)
     with torch.no_grad():
@@ -261,7 +271,7 @@ def grow(network: Network, novel: int, *, same_backbone: bool = False) -> Networ
     """
     grown = copy.deepcopy(network, {id(network.backbone): network.backbone} if same_backbone else None)
     old, design = network.joint, network.design
-    joint = nn.Linear(old.in_features, old.out_features + novel)
+    joint = joint_head(design, old.in_features, old.out_features + novel)
     with torch.no_grad():
         joint.weight[: old.out_features] = old.weight.cpu()
         joint.bias[: old.out_features] = old.bias.cpu()

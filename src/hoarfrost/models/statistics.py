@@ -290,10 +290,13 @@ class ClassStatistics:
     def deviation(self, spread: str) -> Tensor:
         """Standard deviations ``(C, D)``: each class's own, as in Eq. (9), or "shared", their mean over the classes.
 
-        The shared one is the public code's: from unbiased variances, with 1e-5 added to each.
+        The shared one is the public code's: from unbiased variances, with 1e-5 added to each. An "isotropic" one is the
+        root of the mean variance of all classes and features, as Happy has it.
         """
         if spread == "class":
             return self.variance.sqrt()
+        if spread == "isotropic":
+            return self.variance[self.count > 0].mean().sqrt().expand_as(self.mean)
         count = self.count[:, None].to(self.variance.dtype)
         unbiased = self.variance * count / (count - 1).clamp(min=1)
         seen = self.count > 0

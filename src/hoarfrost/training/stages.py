@@ -48,7 +48,7 @@ from hoarfrost.training.objective import (
     views_of,
 )
 from hoarfrost.training.observers import Observer
-from hoarfrost.training.start import MOST_DIRECTIONS, Clusters, start_from_clusters
+from hoarfrost.training.start import MOST_DIRECTIONS, Clusters, start_from_clusters, start_joint_head
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,16 @@ class Stage:
 
     def _looked(self, before: Model, images: Samples, novel: int | None, *, only_new: bool) -> Look:
         """The same of prepared images: as the method looks at them."""
-        if self.config.method.start != "mixture":
+        method = self.config.method
+        if method.sorts:
             return look_at(self._inference, before, images, novel, only_new=only_new)
-        # Of a number that is given nothing but that is asked: the mixture tells old from new by itself.
+        # Of a number that is given nothing but that is asked: the method tells old from new by itself.
         look = look_at(self._inference, before, images, novel, only_new=only_new or novel is not None)
         none = np.full(len(images), False)
         whole = replace(look, known=np.full(len(images), -1), unsure=none, strange=none)
-        return look_by_mixture(self._inference, before, images, whole, only_new=only_new) if look.novel else look
+        if method.start == "mixture" and look.novel:
+            return look_by_mixture(self._inference, before, images, whole, only_new=only_new)
+        return whole
 
     def _unlabelled(self, teacher: Network, images: ImageSet) -> Samples:
         """The images of a discovery, or what its frozen parts make of them."""
@@ -163,10 +166,19 @@ class Stage:
             student = to_channels_last(grow(teacher, look.novel), self.runtime.device)
         unmoved = student if method.decides == "trained" else copy.deepcopy(student)
         clusters = self._start(student, before, samples) if method.start == "k-means" else None
+        if method.start == "joint k-means":
+            features, seed = (
+                self._inference.features(samples, teacher),
+                derive(self.config.seed, "k-means", student.steps),
+            )
+            start_joint_head(student, teacher, features, seed, self.runtime.processes)
         trained = self._train_student(student, before, samples, clusters, labelled_samples)
         by_clusters = clusters is not None and not method.active and method.design.readout.by_likelihood
         if look.clusters is not None:
             new, typical = look.clusters[unknown] + teacher.classes, np.ones(len(samples), dtype=bool)
+        elif not method.sorts:
+            new = self._inference.outputs(samples, method.design.readout.read(student)).predicted
+            typical = new >= teacher.classes
         elif clusters is not None and by_clusters:
             new, typical = clusters.labels + teacher.classes, clusters.typical
         else:

@@ -82,6 +82,23 @@ def start_from_clusters(
     return clusters
 
 
+def start_joint_head(student: Network, before: Network, features: Rows, seed: int, processes: Processes) -> None:
+    """Sets the new rows of the joint head, as Happy does: by k-means of ``features`` (N, D) of old and new images.
+
+    There are as many clusters as classes, old and new. Those of which the model before says least that they are of a
+    known class become the new rows, with the mean length and bias of the others.
+    """
+    novel, joint = student.novel_per_step[-1], student.joint
+    points = unit_rows(torch.from_numpy(np.asarray(features))).numpy()
+    found = processes.first(lambda: k_means(points, min(student.classes, len(points)), seed))
+    centres = unit_rows(torch.from_numpy(np.asarray(found, dtype=np.float32)).to(joint.weight.device))
+    with torch.no_grad():
+        strange = before.joint_logits(centres).amax(dim=1).argsort(stable=True)[:novel]
+        first = student.classes - novel
+        joint.weight[first:] = centres[strange] * torch.linalg.vector_norm(joint.weight[:first], dim=1).mean()
+        joint.bias[first:] = joint.bias[:first].mean()
+
+
 def _means(features: Rows, labels: NDArray[np.int64], clusters: int) -> Tensor:
     """``(clusters, D)``; 0 for a cluster without images."""
     start, ids, total = 0, torch.from_numpy(labels), torch.zeros(())
