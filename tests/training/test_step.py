@@ -209,7 +209,7 @@ def test_a_compiler_that_fails_is_done_without(monkeypatch: pytest.MonkeyPatch) 
     stepper = Stepper(objective, source, optimizer, runtime=Runtime("cpu", compiled="on"), steps=1)
     stepper.generator.manual_seed(0)
     before = [p.detach().clone() for p in parameters]
-    with pytest.warns(UserWarning, match=r"could not be compiled and runs as it is: no compiler here$"):
+    with pytest.warns(UserWarning, match=r"could not be compiled and runs uncompiled: no compiler here$"):
         stepper(next(iter(source.picks(stepper.generator))))
     assert any(not torch.equal(p, old) for p, old in zip(parameters, before, strict=True))
     assert stepper.sums[0] > 0
