@@ -174,7 +174,7 @@ def test_a_reference_sees_the_labelled_images_again_and_no_discovery_does(
 
 
 def test_terms_on_labelled_images_are_refused_where_those_are_gone() -> None:
-    with pytest.raises(InputError, match="labelled-contrast needs labelled images, and those are gone"):
+    with pytest.raises(InputError, match="labelled-contrast needs the labelled images, which are gone"):
         replace(FROST, terms=(*FROST.terms, LabelledContrast()))
 
 
