@@ -106,7 +106,7 @@ def _import_file(path: Path) -> None:
     sys.modules[name] = module_from_spec(spec)
     try:
         spec.loader.exec_module(sys.modules[name])
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
@@ -114,7 +114,7 @@ def _import_file(path: Path) -> None:
         raise InputError(f"{said} cannot be imported ({where}{_reason(error)}): mend it") from error
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 

@@ -52,6 +52,18 @@ class SeenFiles:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """One of them."""
+
+    path: Path
+    whole_path: str
+    """from the root of the system, which is too long to be opened where folders are very deep"""
+    state: int
+    place: str
+    """where it belongs, below the sorted folder"""
+
+
+@dataclass(frozen=True)
 class Line:
     """What the note says of an image."""
 
@@ -96,7 +108,8 @@ def put_images(into: Path, seen: SeenFiles, folders: Iterable[str], *, link: boo
         batch, size = list[Line](), 0
         try:
             for name, state, folder in zip(seen.names, seen.states.tolist(), folders, strict=True):
-                line = _waiting(root / name, state, f"{folder}/{name}", waiting, there, link=links and links / name)
+                image = Seen(seen.root / name, str(root / name), state, f"{folder}/{name}")
+                line = _waiting(image, waiting, there, link=links and links / name)
                 if line is None:
                     continue
                 batch.append(line)
@@ -115,16 +128,16 @@ def put_images(into: Path, seen: SeenFiles, folders: Iterable[str], *, link: boo
     return put
 
 
-def _waiting(image: Path, state: int, place: str, waiting: Path, there: set[str], *, link: Path | None) -> Line | None:
+def _waiting(image: Seen, waiting: Path, there: set[str], *, link: Path | None) -> Line | None:
     """Has a copy wait, or a link to a path; None where the image was sorted before."""
     try:
-        file = open_regular(image)
+        file = open_regular(image.path)
     except OSError:
-        raise unreadable(str(image)) from None
+        raise unreadable(str(image.path)) from None
     with file:
-        check_state(file, state, image)
+        check_state(file, image.state, image.path)
         status = os.fstat(file.fileno())
-        line = Line(str(image), status.st_size, status.st_mtime_ns, place)
+        line = Line(image.whole_path, status.st_size, status.st_mtime_ns, image.place)
         if line.key in there:
             return None
         part = waiting / line.key
@@ -133,7 +146,7 @@ def _waiting(image: Path, state: int, place: str, waiting: Path, there: set[str]
                 part.symlink_to(link)
             else:
                 _copy(file, status, part)
-                check_state(file, state, image)
+                check_state(file, image.state, image.path)
         except BaseException:
             part.unlink(missing_ok=True)
             raise

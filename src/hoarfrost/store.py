@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hoarfrost.errors import InputError
+from hoarfrost.locks import Lock
 from hoarfrost.reading import damaged as damaged
 from hoarfrost.reading import open_regular
 from hoarfrost.reading import read_json as read_json
@@ -32,6 +33,8 @@ MOST_NAME = 200
 
 def flush(path: Path) -> None:
     """Has the system write a file, or the names in a folder, to the disk, so that a loss of power leaves them."""
+    if os.name == "nt" and path.is_dir():  # Windows opens no folders, and keeps their names itself
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -235,12 +238,9 @@ def alone(folder: Path) -> Iterator[bool]:
     locked = False
     with ExitStack() as held:
         with suppress(ImportError, OSError):
-            import fcntl
-
-            handle = os.open(folder, os.O_RDONLY)
-            held.callback(os.close, handle)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            locked = True
+            lock = Lock(folder)
+            held.callback(lock.close)
+            locked = lock.take(wait=True)
         yield locked
 
 
@@ -257,28 +257,26 @@ def at_work(folder: Path, begin: Callable[[], bool], option: str = "--out") -> I
     with ExitStack() as held:
         with alone(folder.absolute().parent):
             recover_folder(folder)
-            _claim(folder, held, option)
-            if made := begin():
+            stays = _claim(folder, held, option)
+            if (made := begin()) and not stays:
                 _claim(folder, held, option)
         yield made
 
 
-def _claim(folder: Path, held: ExitStack, option: str) -> None:
+def _claim(folder: Path, held: ExitStack, option: str) -> bool:
+    """Takes the lock of a folder, if it is there; whether that lock is still its own when its files are replaced."""
     with suppress(ImportError, OSError):
-        import fcntl
-
-        handle = os.open(folder / "config.json", os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # no pipe is waited for
-        _claims.add(handle)
-        held.callback(os.close, handle)
-        held.callback(_claims.discard, handle)
+        lock = Lock(folder, "config.json")
+        _claims.add(lock.handle)
+        held.callback(lock.close)
+        held.callback(_claims.discard, lock.handle)
         for patience in (*[0.05] * 10, None):  # one that only asks whether somebody is at work holds it for a moment
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if patience is not None:
-                    time.sleep(patience)
+            if lock.take(wait=False):
+                return lock.beside is not None
+            if patience is not None:
+                time.sleep(patience)
         raise InputError(f"{AT_WORK} in {folder}: wait for it, or choose another {option}")
+    return False
 
 
 _claims: set[int] = set()
@@ -298,15 +296,11 @@ if hasattr(os, "register_at_fork"):
 def is_at_work(folder: Path) -> bool:
     """Whether another process works in a folder with a ``config.json``."""
     with suppress(ImportError, OSError):
-        import fcntl
-
-        handle = os.open(folder / "config.json", os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # no pipe is waited for
+        lock = Lock(folder, "config.json")
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+            return not lock.take(wait=False)
         finally:
-            os.close(handle)
+            lock.close()
     return False
 
 

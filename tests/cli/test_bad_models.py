@@ -94,11 +94,20 @@ BROKEN: dict[str, tuple[Build, Words]] = {
     "all classes rejected": (
         change_model(
             classes={
-                "rows": [{"name": name, "step": 0} for name in ("0", "1", "2", "new-1", "new-2")],
+                "rows": [{"name": name, "step": 1} for name in ("0", "1", "2", "new-1", "new-2")],
                 "edits": [{"verb": "reject", "id": index} for index in range(5)],
             }
         ),
         ("model.json", "damaged", "is empty"),
+    ),
+    "a labelled class rejected": (
+        change_model(
+            classes={
+                "rows": [{"name": name, "step": 0} for name in ("0", "1", "2", "new-1", "new-2")],
+                "edits": [{"verb": "reject", "id": 0}],
+            }
+        ),
+        ("model.json", "damaged", "an edit"),
     ),
     "a class merged into itself": (
         change_model(

@@ -192,8 +192,14 @@ class ClassTable:
         table = cls(tuple(Row(row["name"], row["step"]) for row in content["rows"]))
         for given in content["edits"]:
             edit, present = Edit(**given), table.present
-            named = {"rename": edit.name is not None, "merge": edit.into in present, "reject": True}
-            if not named.get(edit.verb) or edit.id not in present or edit.id == edit.into:
+            labelled = {k for k in present if table.rows[k].step == 0}
+            into = labelled if edit.id in labelled else present
+            fits = {
+                "rename": edit.name is not None,
+                "merge": edit.into in into and edit.into != edit.id,
+                "reject": edit.id not in labelled,
+            }
+            if not fits.get(edit.verb) or edit.id not in present:
                 raise InputError("its table of classes has an edit that does not match its classes")
             table = table._with(edit)
         if not table.present:
