@@ -3,6 +3,7 @@
 python -m tests.tries                                        10,000 inputs and 1,000 kills
 python -m tests.tries --inputs 2000 --kills 0 --seed 7       others, and fewer
 python -m tests.tries --only json --case 17                  one case again, with all that it said
+python -m tests.tries --only kills --kills 1000 --write      that row of the table in docs/security.md
 
 All that is tried follows from the seed. Exit code 1 where anything failed.
 """
@@ -26,8 +27,10 @@ import torch
 from . import inputs, kills
 from .children import Child
 from .place import build
+from .table import with_rows
 
 KILLS = "kills"
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
 
 def main() -> int:
@@ -38,6 +41,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000, help="(default: 1000)")
     parser.add_argument("--only", choices=[*inputs.KINDS, KILLS], help="one kind")
     parser.add_argument("--case", type=int, help="one case of --only, with all that it said")
+    parser.add_argument("--write", action="store_true", help="renew these rows of the table in docs/security.md")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -103,13 +107,16 @@ def try_all(given: argparse.Namespace, base: Path, folder: Path) -> int:
         if problem:
             failures[kind].append((case, problem))
             print(f"failed: --seed {given.seed} --only {kind} --case {case}: {problem!r}", file=sys.stderr, flush=True)
-    print(f"| {'kind':10} | {'what':34} | {'tried':>6} | {'failed':>6} |\n|---|---|--:|--:|")
+    rows = [f"| {'kind':10} | {'what':34} | {'tried':>6} | {'failed':>6} |", "|---|---|--:|--:|"]
     for kind, count in plan.items():
         what = inputs.KINDS[kind].summary if kind in inputs.KINDS else "killed, and gone on with"
         if counted[kind] != count:
             failures[kind].append((-1, f"{count - counted[kind]} were not tried"))
-        print(f"| {kind:10} | {what:34} | {counted[kind]:>6} | {len(failures[kind]):>6} |")
+        rows.append(f"| {kind:10} | {what:34} | {counted[kind]:>6} | {len(failures[kind]):>6} |")
+    print("\n".join(rows))
     print(f"\nseed {given.seed}, {time.monotonic() - began:.0f} s")
+    if given.write:
+        PAGE.write_text(with_rows(PAGE.read_text(), rows[2:]))
     return 1 if any(failures.values()) else 0
 
 

@@ -14,9 +14,11 @@ from hoarfrost.cli import main
 from .arrays import arrays
 from .children import asked, in_children, writing_little
 from .judge import Try, Words, contents, judged
+from .kept import features, plugins, tables
 from .pickles import pickles
 from .pictures import folders, pictures
 from .place import copied
+from .sorting import notes, paths, swaps
 from .sources import archives, lists
 from .words import command_lines
 from .written import caches, json_files, tensors
@@ -52,6 +54,12 @@ KINDS = {
     "json": Kind("JSON and logs written here", json_files),
     "tensors": Kind("weights, prototypes, checkpoints", tensors),
     "caches": Kind("kept pixels", _with(caches, "model2", "unsorted")),
+    "notes": Kind("notes of sorted folders", _with(notes, "model2", "unsorted")),
+    "paths": Kind("long and deep paths", _with(paths, "model2", "unsorted")),
+    "swaps": Kind("files swapped while they are read", _with(swaps, "model2", "unsorted")),
+    "tables": Kind("tables of classes", _with(tables, "model2", "unsorted", "checked")),
+    "features": Kind("kept features", _with(features, "model2", "unsorted")),
+    "plugins": Kind("files of one's own, imported", _with(plugins, "known")),
     "words": Kind("command lines", _with(command_lines, "model", "model2", "known", "checked", "unsorted")),
 }
 

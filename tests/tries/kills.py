@@ -1,11 +1,14 @@
 """Commands that are killed, at places that a seed decides, and gone on with: what they leave must not tell.
 
 There are four ways to die: at once before a file operation; in the midst of writing a file; at once at any call of a
-function; and by a signal that asks to end.
+function; and by a signal that asks to end. A quota that is used up, so that no file can be made any more, ends a
+command too. In between people may rename folders and move files, and the clock may have gone back.
 """
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import os
 import random
@@ -14,6 +17,7 @@ import resource
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +29,7 @@ from hoarfrost.cli import main
 from .children import Answer, Child, asked
 from .judge import Words
 from .place import DISCOVER, FIT_FEW, PREDICT, RUN, copied
+from .sorting import images_in
 
 PATHS_OF = {"open": 1, "os.rename": 2, "os.remove": 1, "os.mkdir": 1, "os.rmdir": 1, "os.truncate": 1, "os.link": 2}
 """what Python tells of before it is done to files, and how many of its arguments are paths"""
@@ -33,6 +38,8 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 TIME = re.compile(rb"<dt>time</dt>\s*<dd>\d+ s</dd>")
 """what a report says of how long things took"""
+
+SORT: Words = ("sort", "model2", "unsorted", "--into", "made", "--device", "cpu")
 
 SECONDS = 300.0
 
@@ -48,6 +55,10 @@ class Work:
     command: Words
     again: Words = ()
     """what is added to go on"""
+    between: Callable[[random.Random, Path], None] | None = None
+    """what people do to the folder after a kill; then what is left has to be right, and not the same"""
+    wrong: Callable[[Path], str] | None = None
+    """what is wrong with the folder in the end, where it need not be the same"""
 
     def do(self, words: Words = ()) -> object:
         """Carries it out in the current folder."""
@@ -59,12 +70,37 @@ class Work:
         return 0
 
 
+def moved(chance: random.Random, folder: Path) -> None:
+    """Folders of sorted images under other names, images in other folders, and one more image to be sorted."""
+    folders = sorted(path for path in (folder / "made").glob("*") if path.is_dir() and path.name != ".sorted")
+    for path in folders:
+        if chance.random() < 0.5 and not (other := path.with_name(f"{path.name} renamed")).exists():
+            path.rename(other)
+    for path in sorted((folder / "made").glob("[!.]*/*")):
+        if chance.random() < 0.2:
+            (folder / "made" / "moved").mkdir(exist_ok=True)
+            path.rename(folder / "made" / "moved" / f"{len(list((folder / 'made' / 'moved').iterdir()))}{path.suffix}")
+    more = sorted((folder / "unsorted").iterdir())
+    if chance.random() < 0.3:
+        (folder / "unsorted" / f"more-{len(more)}.png").write_bytes(more[0].read_bytes() + bytes(len(more)))
+
+
+def not_sorted_once(folder: Path) -> str:
+    """What is wrong with sorted images: each has to be there once, and nothing else but a note."""
+    made, given = images_in(folder / "made"), images_in(folder / "unsorted")
+    left = sorted(path.name for path in (folder / "made" / ".sorted").iterdir())
+    if left != ["config.json", "images.jsonl"]:
+        return f"left behind: {left}"
+    return "" if made == given else f"doubled: {sum((made - given).values())}, lost: {sum((given - made).values())}"
+
+
 WORKS = {
     "fit": Work(24, ("few",), FIT_FEW, ("--resume",)),
     "discover": Work(3, ("model", "unsorted"), DISCOVER, ("--resume",)),
     "run": Work(1, ("checked",), RUN, ("--resume",)),
     "run --share": Work(1, ("checked",), (*RUN, "--share", "shelf"), ("--resume",)),
     "predict": Work(7, ("model2", "unsorted"), (*PREDICT, "--out", "made")),
+    "sort": Work(9, ("model2", "unsorted"), SORT, ("--resume",), moved, not_sorted_once),
     "save": Work(7, ("model", "model2"), ("save",)),
 }
 
@@ -102,7 +138,7 @@ def left_in(folder: Path) -> dict[str, object]:
         name, content = str(path.relative_to(folder)), path.read_bytes() if path.is_file() else None
         if content is not None and path.suffix in (".json", ".jsonl"):
             parts = [content] if path.suffix == ".json" else content.splitlines()
-            found[name] = [_timeless(json.loads(part)) for part in parts]
+            found[name] = [_timeless(json.loads(part)) for part in parts if part]
         elif content is not None and path.suffix == ".html":
             found[name] = TIME.sub(b"", content)
         else:
@@ -166,8 +202,10 @@ class Way:
     """A way to die, at a place."""
 
     def __init__(self, random: random.Random, known: Whole) -> None:
-        self.kind = random.choice(["operation", "operation", "writing", "call", *(["signal"] if known.answers else [])])
+        answered = ["signal", "quota"] if known.answers else []
+        self.kind = random.choice(["operation", "operation", "writing", "call", *answered])
         most = {"operation": known.operations, "writing": known.writes, "call": known.calls, "signal": known.operations}
+        most["quota"] = known.writes
         self.place = random.randrange(1, most[self.kind] + 1)
         self.bytes = random.choice([0, 1, 10, 100, 1000, 10_000])
         self.signal = random.choice([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -185,9 +223,11 @@ class Way:
 
         def seen(event: str, given: tuple[Any, ...]) -> None:
             nonlocal counted
-            if self.kind == "writing" and event != "open":
+            if self.kind in ("writing", "quota") and event != "open":
                 return
             counted += 1
+            if self.kind == "quota" and counted >= self.place:
+                raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), given[0])
             if counted != self.place:
                 return
             if self.kind == "operation":
@@ -212,11 +252,22 @@ class Way:
         return call()
 
 
-def done(folder: Path, call: Callable[[], object], way: Way | None = None) -> tuple[Answer | None, str]:
+def turn_back_the_clock() -> None:
+    """From now on, in this process, it is a day earlier whenever somebody looks."""
+    days = itertools.count(1)
+    now = time.time()
+    time.time = lambda: now - 86_400 * next(days)
+
+
+def done(
+    folder: Path, call: Callable[[], object], way: Way | None = None, *, backwards: bool = False
+) -> tuple[Answer | None, str]:
     """What a child answers that does the work, None where it died; and how it ended."""
 
     def work(told: int) -> None:
         os.chdir(folder)
+        if backwards:
+            turn_back_the_clock()
         answer = asked(call if way is None else lambda: way.apply(call))
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         said = answer.code, answer.out.decode(errors="replace"), answer.err.decode(errors="replace")
@@ -242,7 +293,8 @@ def tried(seed: int, case: int, known: dict[str, Whole], *, base: Path, scratch:
     work, folder = WORKS[name], scratch / f"kill-{case}"
     prepare(folder, work, base)
     ways = [Way(chance, known[name]) for _ in range(chance.choice([1, 1, 1, 2, 3]))]
-    said = f"{name}, {', then '.join(map(str, ways))}"
+    backwards = chance.random() < 0.2
+    said = f"{name}, {', then '.join(map(str, ways))}{', the clock goes back' if backwards else ''}"
     try:
         for number, way in enumerate(ways):
             words = work.again if number else ()
@@ -253,11 +305,13 @@ def tried(seed: int, case: int, known: dict[str, Whole], *, base: Path, scratch:
                 return f"{said}: {ended}"
             if answer is not None and (problem := _after_signal(answer, way)):
                 return f"{said}: {problem}"
+            if work.between is not None and (folder / "made" / ".sorted").exists():
+                work.between(chance, folder)
         if work.again or name == "save" or not (folder / "made").exists():
-            answer, ended = done(folder, lambda: work.do(work.again))
+            answer, ended = done(folder, lambda: work.do(work.again), backwards=backwards)
             if answer is None or answer.code != 0:
                 return f"{said}: going on, {ended or answer}"
-        if problem := different(known[name].left, left_in(folder)):
+        if problem := work.wrong(folder) if work.wrong else different(known[name].left, left_in(folder)):
             return f"{said}: {problem}"
         return ""
     finally:
@@ -271,7 +325,8 @@ def _after_signal(answer: Answer, way: Way) -> str:
     err = answer.err.decode()
     lines = [line for line in err.splitlines() if line and "  epoch " not in line]
     lines = [line for line in lines if not line.startswith("hoarfrost: warning: ")]
-    if way.kind != "signal" or answer.code != 128 + way.signal or len(lines) != 1 or "Traceback" in err:
+    code = {"signal": 128 + way.signal, "quota": 2}.get(way.kind)
+    if answer.code != code or len(lines) != 1 or "Traceback" in err:
         return f"it answered {answer.code}: {err[-400:]!r}"
     return ""
 

@@ -22,3 +22,19 @@ def tried(*arguments: str) -> dict[str, tuple[int, int]]:
 def counted(text: str) -> list[tuple[str, str, str]]:
     """Kind, how many were tried and how many failed, of each row of the table."""
     return re.findall(r"^\| (\w+) +\|.*\| +(\d+) \| +(\d+) \|$", text, re.MULTILINE)
+
+
+def with_rows(page: str, rows: list[str]) -> str:
+    """The page with these rows of its table, each in the place of the one of its kind or at the end.
+
+    >>> with_rows("| a | it | 1 | 0 |", ["| b | it | 2 | 0 |", "| a | it | 3 | 0 |"])
+    '| a | it | 3 | 0 |\\n| b | it | 2 | 0 |'
+    """
+    for row in rows:
+        kind = re.escape(row.split("|")[1].strip())
+        if re.search(rf"^\| {kind} +\|.*$", page, re.MULTILINE):
+            page = re.sub(rf"^\| {kind} +\|.*$", lambda _, row=row: row, page, count=1, flags=re.MULTILINE)  # type: ignore
+        else:
+            *_, last = re.finditer(r"^\|.*\|$", page, re.MULTILINE)
+            page = f"{page[: last.end()]}\n{row}{page[last.end() :]}"
+    return page

@@ -84,7 +84,7 @@ def changed_json(random: Random, content: Any) -> Any:
     return content
 
 
-def _changed(random: Random, path: Path) -> str:
+def changed_file(random: Random, path: Path) -> str:
     """Changes a file of JSON, or of lines of JSON; says how."""
     content = path.read_bytes()
     match random.randrange(7):
@@ -104,7 +104,7 @@ def _changed(random: Random, path: Path) -> str:
                 path.write_bytes(text)
             return f"replaced by {text[:20]!r}"
         case 3 if random.random() < 0.3:
-            return _no_file(random, path)
+            return no_file(random, path)
         case _:
             parts = [content] if path.suffix == ".json" else content.splitlines()
             which = random.randrange(len(parts))
@@ -113,7 +113,7 @@ def _changed(random: Random, path: Path) -> str:
             return "other values"
 
 
-def _no_file(random: Random, path: Path) -> str:
+def no_file(random: Random, path: Path) -> str:
     """Puts something else in the place of a file."""
     path.unlink()
     match random.randrange(5):
@@ -185,7 +185,7 @@ def json_files(random: Random, place: Callable[[Words], None]) -> Try:
     _, pattern, command, called = random.choices(JSON_FILES, weights=[weight for weight, *_ in JSON_FILES])[0]
     place(needs_of(command, pattern))
     path = random.choice(sorted(Path().glob(pattern)))
-    what = _changed(random, path)
+    what = changed_file(random, path)
     more = ("--json",) if random.random() < 0.2 and called is None else ()
     folder = pattern.partition("/")[0]
     return Try(
@@ -234,7 +234,7 @@ def tensors(random: Random, place: Callable[[Words], None]) -> Try:
             what = "bytes of its head changed"
             path.write_bytes(mutated(content[:200], random.getrandbits(32)) + content[200:])
         case 3:
-            what = _no_file(random, path)
+            what = no_file(random, path)
             refused = not pattern.startswith("made.unfinished")
         case 4:
             what, refused = _not_finite(random, path)
@@ -298,7 +298,7 @@ def caches(random: Random) -> Try:
             what = "bytes changed"
             path.write_bytes(mutated(content, random.getrandbits(32)))
         case 3:
-            what = _no_file(random, path)
+            what = no_file(random, path)
         case 4:
             what = "a note of files that cannot be read"
             rows = random.choice([[0], [0, 1], list(range(7)), ["0"], [1e400], [-1], {"0": 1}, None, [10**30], 5])

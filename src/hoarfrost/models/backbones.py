@@ -73,7 +73,7 @@ def build_backbone(name: str, channels: int, own_backbone: Backbone | None = Non
 
 
 def _made(name: str, build: Callable[[int], Backbone], channels: int) -> Backbone:
-    backbone = build(channels)
+    backbone = build(channels) if callable(build) else build
     if not isinstance(backbone, Backbone):
         raise InputError(f"the package of the backbone '{name}' provides no Backbone: ask its authors")
     return backbone
