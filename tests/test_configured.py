@@ -24,7 +24,7 @@ from hoarfrost.losses.inputs import LossInputs
 from hoarfrost.losses.terms import Consistency, CrossEntropy, Pairwise, SelfTraining, Term
 from hoarfrost.methods import FROST, METHODS
 from hoarfrost.recipes import RECIPES
-from hoarfrost.settings import from_json, override, to_json
+from hoarfrost.settings import filled, from_json, override, to_json
 from hoarfrost.training.observers import Entry, Observer
 
 from . import forked
@@ -177,6 +177,15 @@ class TestFiles:
         for other in (configuration.VERSION + 1, 0, "one"):
             with pytest.raises(InputError, match="update hoarfrost"):
                 from_json(Config, {**content, "version": other})
+
+    def test_a_method_may_be_described_in_other_words(self) -> None:
+        """Files do not have the summary; those of earlier versions do."""
+        content = to_json(digits())
+        assert digits().method.summary
+        assert "summary" not in content["method"]
+        earlier = {**content, "method": {**content["method"], "summary": "in other words"}}
+        assert from_json(Config, earlier) == digits()
+        assert filled(earlier) == content
 
     def test_a_renamed_key_is_migrated(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         """As a later version would have it: views was once called passes."""

@@ -143,7 +143,8 @@ class Method:
     """A method of discovery: a row of weighted terms, and what is not a loss, as data too."""
 
     name: str
-    summary: str
+    summary: str = field(default="", compare=False)
+    """for ``hoarfrost methods``; files do not have it, and rewording it changes no method"""
     paper: str
     terms: tuple[Term, ...]
     """of discovery"""

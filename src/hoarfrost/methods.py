@@ -42,7 +42,7 @@ HERE = "a reference of this project, not from a paper"
 # that nothing that was learned can drift. docs/hoarfrost.md has the equations, and what each part gains.
 HOARFROST = Method(
     name=DEFAULT,
-    summary="a copy that labels images by itself discovers; class Gaussians of the network that never moves decide",
+    summary="self-labelling in a temporary copy of the network; the unchanged network classifies with class Gaussians",
     paper="this project's own method, not from a paper",
     stage_one=(CrossEntropy(), InstanceContrast()),
     terms=(
@@ -77,7 +77,7 @@ HOARFROST = Method(
 VB_CGCD = replace(
     HOARFROST,
     name="vb-cgcd",
-    summary="a mixture of all features of a stage; what is old is taken out, and class Gaussians as wide as the old",
+    summary="a Gaussian mixture of all images, fitted again without those of known classes; new ones as wide as known",
     paper="Dai and Chauhan, Continual Generalized Category Discovery: Learning and Forgetting from a Bayesian"
     " Perspective, ICML 2025",
     terms=(),
@@ -123,7 +123,7 @@ HAPPY = Method(
 # own here. Of every preset the batch statistics of frozen parts move, as in the authors' public code.
 FROST = Method(
     name="frost",
-    summary="feature replay, feature distillation and self-training of one joint head",
+    summary="one joint head with feature replay, feature distillation and self-training",
     paper=PAPER,
     terms=(
         Pairwise(weight=1.0),
@@ -139,7 +139,7 @@ FROST = Method(
 # 4 trained. The original trains the last stage alone.
 AUTONOVEL = Method(
     name="autonovel",
-    summary="pairs by rank statistics; nothing against forgetting, heads side by side",
+    summary="pairwise labels from rank statistics; nothing against forgetting; concatenated heads",
     paper="Han et al., Automatically Discovering and Learning New Visual Categories with Ranking Statistics, ICLR 2020",
     terms=(Pairwise(weight=1.0), Consistency()),
     moving_statistics=True,
@@ -148,7 +148,7 @@ AUTONOVEL = Method(
 
 NCL = Method(
     name="ncl",
-    summary="pairs by cosine, and contrast with neighbours in a queue; heads side by side",
+    summary="pairwise labels from cosine similarity; contrast with a queue of neighbours; concatenated heads",
     paper="Zhong et al., Neighborhood Contrastive Learning for Novel Class Discovery, CVPR 2021",
     terms=(
         Pairwise(weight=1.0, pairs="cosine"),
@@ -163,7 +163,7 @@ NCL = Method(
 NCL_LABELLED = replace(
     NCL,
     name="ncl-labelled",
-    summary="reference: NCL that sees the labelled images again, with its losses on them",
+    summary="reference: NCL that also trains on the labelled images, in every discovery",
     terms=(
         *NCL.terms,
         OldHeadConsistency(),
@@ -175,7 +175,7 @@ NCL_LABELLED = replace(
 
 RESTUNE = Method(
     name="restune",
-    summary="clustering on a residual branch, logit distillation of the old one; heads side by side",
+    summary="clustering on a residual branch; logit distillation of the old head; concatenated heads",
     paper="Liu and Tuytelaars, Residual Tuning: Toward Novel Category Discovery Without Labels, TNNLS 2022",
     terms=(
         Clustering(weight=1.0),
@@ -220,19 +220,19 @@ CLUSTERING = Clustering(weight=1.0, warm_up=WARM_UP)
 DTC = (
     dtc(
         "dtc",
-        "clustering from k-means, two views agree (PI); heads side by side",
+        "clustering that starts from k-means; consistency of two views (PI); concatenated heads",
         CLUSTERING,
         ClusterConsistency(weight=10.0, ramp=5, start=WARM_UP),
     ),
     dtc(
         "dtc-te",
-        "DTC that agrees with each image's average over the epochs (TE)",
+        "DTC with consistency to each image's mean prediction over the epochs (TE)",
         CLUSTERING,
         ClusterConsistency(weight=10.0, ramp=5, start=WARM_UP, target="ensemble"),
     ),
     dtc(
         "dtc-tep",
-        "DTC with targets from each image's average over the epochs (TEP)",
+        "DTC with targets from each image's mean prediction over the epochs (TEP)",
         replace(CLUSTERING, momentum=0.6),
     ),
 )
@@ -259,8 +259,8 @@ def ablation(
 
 def lwf(form: Literal["softmax", "presoftmax"], *, replay: bool) -> Method:
     """FRoST with Learning without Forgetting in the place of feature distillation, and of replay unless asked for."""
-    suffix, words, left_out = ("-replay", " and feature replay", (FD,)) if replay else ("", "", (FD, FR))
-    summary = f"logit distillation ({form}){words} against forgetting"
+    suffix, words, left_out = ("-replay", "", (FD,)) if replay else ("", " and replay", (FD, FR))
+    summary = f"FRoST with logit distillation ({form}) in place of feature distillation{words}"
     more = (LogitDistillation(weight=10.0, form=form),)
     return ablation(f"lwf-{form}{suffix}", summary, *left_out, more=more)
 
@@ -282,19 +282,17 @@ METHODS: dict[str, Method] = {
         lwf("presoftmax", replay=False),
         lwf("softmax", replay=True),
         lwf("presoftmax", replay=True),
-        ablation(
-            "joint", "FRoST whose joint head clusters by itself, without a novel head", design=Design(novel="joint")
-        ),
+        ablation("joint", "FRoST without a novel head: the joint head clusters", design=Design(novel="joint")),
         ablation(
             "joint-without-st",
-            "the joint head alone, without self-training; replay over earlier classes",
+            "the joint head alone, without self-training; replay compares earlier classes only",
             ST,
             replay=Replay(weight=1.0, over="earlier"),
             design=Design(novel="joint"),
         ),
         ablation(
             "novel-without-st",
-            "an old and a novel head side by side, without self-training",
+            "concatenated old and novel heads, without self-training",
             ST,
             replay=Replay(weight=1.0, over="labelled"),
             design=Design(readout=HeadLogits()),
@@ -302,11 +300,13 @@ METHODS: dict[str, Method] = {
         ablation("frost-without-fd", "FRoST without feature distillation", FD),
         ablation("frost-without-fr", "FRoST without feature replay", FR),
         ablation("frost-without-st", "FRoST without self-training", ST),
-        ablation("frost-without-fd-fr", "FRoST without feature distillation and replay", FD, FR),
-        ablation("frost-without-fd-fr-st", "only the clustering of FRoST; its joint head is not trained", FD, FR, ST),
+        ablation("frost-without-fd-fr", "FRoST without feature distillation and feature replay", FD, FR),
+        ablation(
+            "frost-without-fd-fr-st", "clustering losses of FRoST only; the joint head is not trained", FD, FR, ST
+        ),
         Method(
             name="kmeans",
-            summary="reference: k-means of the features, nearest class mean; nothing is trained",
+            summary="reference: k-means of the features, then the nearest class mean; nothing is trained",
             paper=HERE,
             terms=(),
             moving_statistics=True,
@@ -315,7 +315,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="supervised",
-            summary="upper bound: all classes learned anew in every step, from all labels",
+            summary="upper bound: every step trains on all classes so far, with all labels",
             paper=HERE,
             terms=(CrossEntropy(),),
             moving_statistics=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -111,6 +112,18 @@ def test_resume_of_what_is_finished_changes_nothing(place: Place, verb: str) -> 
     answer = place.well(*FINISHED[verb], "--resume")
     assert answer.out
     assert answer.err == ""
+    assert contents(place.folder) == before
+
+
+@pytest.mark.parametrize("verb", FINISHED)
+def test_a_method_that_was_described_in_other_words_resumes(place: Place, verb: str) -> None:
+    folder = Path(FINISHED[verb][-1])
+    for file in filter(Path.is_file, (folder / "config.json", folder / "model.json")):
+        content = json.loads(file.read_text())
+        content["learner" if verb == "run" else "config"]["method"]["summary"] = "in other words"
+        file.write_text(json.dumps(content))
+    before = contents(place.folder)
+    place.well(*FINISHED[verb], "--resume")
     assert contents(place.folder) == before
 
 
