@@ -38,6 +38,8 @@ class Hidden(NamedTuple):
     folder: Floats
     truth: Ids
     known: int
+    directions: int
+    """of the whole folder, for the one inside it too: evidence grows with them"""
 
     @property
     def hidden(self) -> int:
@@ -48,7 +50,9 @@ class Hidden(NamedTuple):
         return self._replace(folder=self.folder[old], truth=self.truth[old])
 
 
-def hide(points: Floats, labels: Ids, share: float, random: np.random.Generator) -> Hidden:
+def hide(
+    points: Floats, labels: Ids, share: float, random: np.random.Generator, directions: int | None = None
+) -> Hidden:
     """A share of the classes is hidden, and of the others half of the images comes back."""
     classes = random.permutation(np.unique(labels))
     known = len(classes) - max(1, round(share * len(classes)))
@@ -59,7 +63,8 @@ def hide(points: Floats, labels: Ids, share: float, random: np.random.Generator)
         parts.append((own[:kept], own[kept:]))
     kept, back = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
     ids = np.argsort(classes)[np.searchsorted(np.sort(classes), labels)]
-    return Hidden(points[kept], ids[kept], points[back], ids[back], known)
+    directions = directions or KnownClasses.of(points[kept], ids[kept]).directions
+    return Hidden(points[kept], ids[kept], points[back], ids[back], known, directions)
 
 
 def points_of(folder: Path, known: int) -> tuple[Floats, Ids]:
@@ -81,7 +86,7 @@ def points_of(folder: Path, known: int) -> tuple[Floats, Ids]:
 
 def counted(case: Hidden, roughness: Roughness, cost: float) -> int:
     known = KnownClasses.of(case.labelled, case.labels)
-    found = sort_folder(known, case.folder, roughness, cost)
+    found = sort_folder(known, case.folder, roughness, cost, directions=case.directions)
     return int((np.bincount(found.labels, minlength=case.known)[case.known :] >= LEAST).sum())
 
 
@@ -90,7 +95,7 @@ def cases(points: Floats, labels: Ids, draws: int) -> Iterator[tuple[str, Hidden
         random = np.random.default_rng(draw)
         whole = hide(points, labels, 1 / 3, random)
         yield "whole", whole
-        yield "inner", hide(whole.labelled, whole.labels, 1 / 3, random)
+        yield "inner", hide(whole.labelled, whole.labels, 1 / 3, random, whole.directions)
 
 
 def main() -> None:

@@ -46,10 +46,12 @@ def sort_folder(
     *,
     novel: int | None = None,
     only_new: bool = False,
+    directions: int | None = None,
 ) -> Sorted:
     """Sorts a folder's features ``(N, D)``: how many classes are new, unless ``novel`` says it, and which image is of
-    which class. With ``only_new`` none is of a known one."""
-    space = Space.of(known, features)
+    which class. With ``only_new`` none is of a known one. ``directions`` are for a folder that is made of hidden
+    classes: as many as the real one will have, since evidence grows with them."""
+    space = Space.of(known, features, directions)
     points = space.points(features)
     first = 0 if only_new else len(known.count)
     classes = Sorting(Evidence(space.between, roughness), points, known.count[:first], space.points(known.mean)[:first])

@@ -14,7 +14,7 @@ Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
 
 LEAST_DIRECTIONS, MOST_DIRECTIONS = 8, 96
-DEGREES_A_DIRECTION = 4
+DEGREES_A_DIRECTION = 8
 """degrees of freedom, images less classes, that the covariance within classes has for each direction"""
 LEAST_BETWEEN = 0.02
 """variance between classes in a direction, at least, where that within classes is 1"""
@@ -32,6 +32,11 @@ class KnownClasses:
     """(D, D): the covariance within classes, of all classes together"""
     degrees: int
     """of freedom of that covariance: images less classes"""
+
+    @property
+    def directions(self) -> int:
+        """In how many a folder is sorted beside them."""
+        return min(MOST_DIRECTIONS, max(LEAST_DIRECTIONS, self.degrees // DEGREES_A_DIRECTION))
 
     @classmethod
     def of(cls, features: Floats, labels: Ids) -> KnownClasses:
@@ -56,12 +61,12 @@ class Space:
     """(q,): the variance between classes, where the variance within classes is 1"""
 
     @classmethod
-    def of(cls, known: KnownClasses, folder: Floats, most: int = MOST_DIRECTIONS) -> Space:
-        """For a folder's features ``(N, D)``.
+    def of(cls, known: KnownClasses, folder: Floats, directions: int | None = None) -> Space:
+        """For a folder's features ``(N, D)``, with as many directions as suit the known classes, or those given.
 
         The covariance within classes is drawn towards a round one, the more the fewer images it is made of.
         """
-        directions = min(most, max(LEAST_DIRECTIONS, known.degrees // DEGREES_A_DIRECTION), folder.shape[1])
+        directions = min(directions or known.directions, folder.shape[1])
         images = known.count.sum() + len(folder)
         middle = (known.count @ known.mean + folder.sum(axis=0)) / images
         means, rest = (known.mean - middle) * np.sqrt(known.count)[:, None], folder - middle
