@@ -11,7 +11,7 @@ from .table import tried
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and ends of processes as Linux has them")
 
-EACH = 200
+EACH = 100
 
 
 def test_hostile_inputs_and_kills() -> None:
