@@ -27,7 +27,7 @@ from hoarfrost.methods import FROST, METHODS
 
 @dataclass(frozen=True, kw_only=True)
 class Balance(Term):
-    """Minus the entropy of the mean prediction of a batch: least when all clusters are of one size."""
+    """Negative entropy of the mean prediction of a batch: lowest if all clusters have the same size."""
 
     kind: ClassVar[str] = "balance"
     heads: ClassVar[tuple[str, ...]] = ("novel",)
@@ -42,7 +42,7 @@ class Balance(Term):
 METHODS["frost-balanced"] = replace(
     FROST,
     name="frost-balanced",
-    summary="FRoST whose clusters are of about one size",
+    summary="FRoST with clusters of about equal size",
     paper="examples/own_method.py",
     terms=(*FROST.terms, Balance(weight=0.5)),
 )

@@ -108,7 +108,7 @@ def main() -> None:
     learner.discover(out / "unsorted", only_new=False)  # known and new classes, mixed
     print("found:", ", ".join(learner.class_names[learner.labelled_classes :]))
 
-    # You would look at the pictures of each new class. The script asks for some whose kind it knows.
+    # You would look at the pictures of each new class. The script uses pictures whose kind it knows.
     for kind in NEW:
         found = Counter(learner.predictions(out / "checked" / kind).names)
         cluster, count = found.most_common(1)[0]

@@ -318,7 +318,7 @@ def test_a_run_from_before_a_setting_was_there_goes_on(
     store.write_json(tmp_path / "old" / "config.json", config)
     run(config_for(), *digits, out=tmp_path / "old", device="cpu", resume=True)
     other = config_for(settings={"discover.warm_up": 1})
-    with pytest.raises(InputError, match=r"learner\.discover\.warm_up is 0 there and 1 now"):
+    with pytest.raises(InputError, match=r"learner\.discover\.warm_up changed from 0 to 1"):
         run(other, *digits, out=tmp_path / "old", device="cpu", resume=True)
 
 
@@ -346,7 +346,7 @@ def test_nobody_else_works_in_a_folder_where_somebody_is(
 
 def test_another_configuration_is_refused_by_name(whole: Path, digits: tuple[ImageSet, ImageSet]) -> None:
     other = config_for(settings={"discover.learning_rate": 0.5})
-    with pytest.raises(InputError, match=r"learner\.discover\.learning_rate is 0\.1 there and 0\.5 now"):
+    with pytest.raises(InputError, match=r"learner\.discover\.learning_rate changed from 0\.1 to 0\.5"):
         run(other, *digits, out=whole, device="cpu", resume=True)
     with pytest.raises(InputError, match="the images have changed"):
         run(config_for(), digits[0].take(slice(0, 100)), digits[1], out=whole, device="cpu", resume=True)

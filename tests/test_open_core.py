@@ -160,7 +160,7 @@ class TestATermOfItsOwn:
 
     @pytest.mark.parametrize(
         ("made", "trained", "message"),
-        [("novel", "novel", "'novel', which already exists"), ("mine", "joint", "no term lists in trains")],
+        [("novel", "novel", "'novel', which already exists"), ("mine", "joint", "no term trains")],
     )
     def test_heads_that_would_be_used_otherwise_than_meant_are_refused(
         self, three_steps: Scenario, made: str, trained: str, message: str

@@ -112,7 +112,7 @@ def test_a_file_of_ones_own_needs_no_package(tmp_path: Path) -> None:
         ("mine.py", "raise RuntimeError('no such thing')", "cannot be imported (line 1: no such thing)"),
         ("mine.py", "import os\nos.stat('/gone')", "cannot be imported (line 2: [Errno 2] No such file"),
         ("mine.py", "\n\nx = (", "cannot be imported (line 3: '(' was never closed"),
-        ("random.py", "", "has the name of a module that is already loaded"),
+        ("random.py", "", "has the same name as a loaded module"),
     ],
 )
 def test_a_file_that_does_not_work_is_named(tmp_path: Path, name: str, content: str | None, words: str) -> None:

@@ -193,7 +193,7 @@ class Run:
             record = store.read_json(path, "stage folder", DISCOVERY_RECORD if step.index else STAGE_ONE_RECORD)
             closed = "found" not in record.get("scores", {})
             if step.index and closed and not is_assignment(record["assignment"], step.novel):
-                raise store.damaged(path, "its assignment is not a valid one")
+                raise store.damaged(path, "its assignment is invalid")
             records.append(record)
         return records
 
@@ -280,7 +280,7 @@ class Shelf:
                     shutil.copyfile(log.path, new / "log.jsonl")
                     store.write_json(new / "record.json", record)
         except OSError as error:
-            warnings.warn(f"stage one could not be kept in {self.folder.parent}: {error.strerror}", stacklevel=2)
+            warnings.warn(f"stage one could not be saved in {self.folder.parent}: {error.strerror}", stacklevel=2)
 
 
 def run(

@@ -139,7 +139,7 @@ def misfit_of_steps(content: Mapping[str, Any]) -> str:
     """What of the scores of a run, or of a kept result, does not belong together, in words; empty where all does."""
     steps = content["steps"]
     if not re.fullmatch(r"\d{1,9}(-\d{1,9})+", content["split"]):
-        return "split is none"
+        return "split is invalid"
     if len(steps) != content["split"].count("-"):
         return "steps do not fit split"
     for number, step in enumerate(steps, 1):

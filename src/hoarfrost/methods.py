@@ -88,7 +88,7 @@ VB_CGCD = replace(
 # Of a folder with old classes in it the known ones are told apart as for every method; the paper's stages have none.
 FREEZE_AND_CLUSTER = Method(
     name="freeze-and-cluster",
-    summary="k-means of features that stay says the labels from which the joint head learns, with replay",
+    summary="the joint head learns from k-means labels of unchanged features, with feature replay",
     paper="Zhang et al., Freeze and Cluster: A Simple Baseline for Rehearsal-Free Continual Category Discovery, 2025",
     stage_one=HOARFROST.stage_one,
     terms=(ClusterLabels(weight=1.0), Replay(weight=1.0, spread="class")),
@@ -101,7 +101,7 @@ FREEZE_AND_CLUSTER = Method(
 # Deviation: stage one is HOARFROST's but for the head, not Happy's own; contrast has strong views of its own.
 HAPPY = Method(
     name="happy",
-    summary="one head distils itself over all images of a stage; entropy of old and new, replay of hard classes",
+    summary="self-distillation of one head; entropy balances old and new classes; replay favours easily confused ones",
     paper="Ma et al., Happy: A Debiased Learning Framework for Continual Generalized Category Discovery, NeurIPS 2024",
     stage_one=HOARFROST.stage_one,
     terms=(

@@ -102,7 +102,7 @@ def _import_file(path: Path) -> None:
     if name in sys.modules:
         if getattr(sys.modules[name], "__file__", None) == str(path):
             return  # it looks something up while it is being imported
-        raise InputError(f"{said} has the name of a module that is already loaded: rename it")
+        raise InputError(f"{said} has the same name as a loaded module: rename it")
     sys.modules[name] = module_from_spec(spec)
     try:
         spec.loader.exec_module(sys.modules[name])
@@ -111,7 +111,7 @@ def _import_file(path: Path) -> None:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
         where = "" if line is None else f"line {line}: "
-        raise InputError(f"{said} cannot be imported ({where}{_reason(error)}): mend it") from error
+        raise InputError(f"{said} cannot be imported ({where}{_reason(error)}): fix it") from error
 
 
 def _reason(error: BaseException) -> str:

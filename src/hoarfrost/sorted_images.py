@@ -228,7 +228,7 @@ def _line(content: object) -> Line:
             return Line(path, size, time)
         case [str(path), int(size), int(time), str(place)]:
             return Line(path, size, time, place)
-    raise ValueError("it is not of an image")
+    raise ValueError("it does not describe an image")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

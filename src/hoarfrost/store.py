@@ -142,7 +142,7 @@ def differences(before: Any, after: Any, where: str = "") -> list[str]:
     """What differs between two JSON contents, a line each.
 
     >>> differences({"seed": 0, "fit": {"epochs": 3}}, {"seed": 1, "fit": {"epochs": 3}})
-    ['seed is 0 there and 1 now']
+    ['seed changed from 0 to 1']
     """
     if isinstance(before, dict) and isinstance(after, dict):
         keys = sorted(before.keys() | after.keys())
@@ -150,7 +150,7 @@ def differences(before: Any, after: Any, where: str = "") -> list[str]:
         for key in keys:
             found += differences(before.get(key), after.get(key), f"{where}.{key}" if where else key)
         return found
-    return [] if before == after else [f"{where} is {json.dumps(before)} there and {json.dumps(after)} now"]
+    return [] if before == after else [f"{where} changed from {json.dumps(before)} to {json.dumps(after)}"]
 
 
 def check_place(path: Path, option: str = "--out") -> None:

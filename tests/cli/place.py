@@ -51,7 +51,7 @@ MAKING = {"fit": FIT, "discover": DISCOVER, "run": RUN, "demo": DEMO}
 ADVICE = re.compile(
     r"\b(choose|give|check|did you mean|use|free|update|remove|download|see hoarfrost|restore|again|add|put|must"
     r"|needs?|needed|of the form|but the data set has|set|nor a|it is not a \.npz|not a folder|name"
-    r"|required|lower|leave|discover them|there and .* now)\b|--resume"
+    r"|required|lower|leave|discover them)\b|--resume"
 )
 """Words of which one says what to do, or what the rule is."""
 

@@ -264,14 +264,14 @@ def with_nan(array: Any) -> Any:
 
 WEIGHTS, PROTOTYPES = "weights.safetensors", "prototypes.safetensors"
 TENSORS: dict[str, tuple[Build, Words]] = {
-    "NaN weights": (change_tensors(WEIGHTS, **{"joint.weight": with_nan}), (WEIGHTS, "no number")),
-    "infinite weights": (change_tensors(WEIGHTS, **{"joint.bias": lambda b: b + np.inf}), (WEIGHTS, "no number")),
-    "a NaN of the backbone": (change_tensors(WEIGHTS, **{"running_var": with_nan}), (WEIGHTS, "no number")),
+    "NaN weights": (change_tensors(WEIGHTS, **{"joint.weight": with_nan}), (WEIGHTS, "NaN or infinite")),
+    "infinite weights": (change_tensors(WEIGHTS, **{"joint.bias": lambda b: b + np.inf}), (WEIGHTS, "NaN or infinite")),
+    "a NaN of the backbone": (change_tensors(WEIGHTS, **{"running_var": with_nan}), (WEIGHTS, "NaN or infinite")),
     "weights of another type": (
         change_tensors(WEIGHTS, **{"joint.weight": lambda w: w.astype(np.float64)}),
         (WEIGHTS, "joint.weight"),
     ),
-    "NaN means": (change_tensors(PROTOTYPES, mean=with_nan), (PROTOTYPES, "no number")),
+    "NaN means": (change_tensors(PROTOTYPES, mean=with_nan), (PROTOTYPES, "NaN or infinite")),
     "a variance below 0": (change_tensors(PROTOTYPES, variance=lambda v: v - 1e6), (PROTOTYPES, "below 0")),
     "variances of another shape": (change_tensors(PROTOTYPES, variance=lambda v: v[:, :3]), ("prototypes",)),
     "counts of another shape": (change_tensors(PROTOTYPES, count=lambda c: c[:2]), ("prototypes",)),

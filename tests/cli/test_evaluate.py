@@ -146,7 +146,7 @@ def test_more_classes_than_were_found_are_scored(place: Place) -> None:
     assert content["new_classes"] == {"found": 0, "true": 2, "error": -2}
     assert content["auroc_new"] is not None
     out = place.well("evaluate", "model", "checked").out
-    assert "without a class of the model, so 0 % correct: " in out
+    assert "not a class of the model, so 0 % correct: " in out
     assert out.splitlines()[-1] == "in percent", "nothing was matched"
     shutil.rmtree("checked/0")
     shutil.rmtree("checked/1")

@@ -138,7 +138,7 @@ def test_a_failed_run_leaves_the_others_their_places(tmp_path: Path, capsys: pyt
     assert main(["reproduce", "tableA3", *SHORT, "--out", str(out)]) == 1
     said = capsys.readouterr()
     assert f"restune-{BRIEF}-seed0 failed, see" in said.err
-    assert "a run failed; mend the cause, then run the same command again" in said.err
+    assert "a run failed; fix the cause, then run the same command again" in said.err
     assert (place / "letter.txt").exists()
     rows = [line for line in said.out.splitlines() if line.startswith(("ResTune", "FRoST"))]
     assert "–" in rows[0]
@@ -264,6 +264,6 @@ def test_two_commands_in_one_folder_share_the_runs_and_both_end_well(tmp_path: P
     tables = [json.loads(out) for out, _ in said]
     assert tables[0]["rows"] == tables[1]["rows"]
     assert all(len(row["scores"]["All"]["ours"]) == 1 for row in tables[0]["rows"])
-    assert any("is being carried out by another command" in err for _, err in said)
+    assert any("is running in another command" in err for _, err in said)
     starts = sum(err.count(" started") for _, err in said)
     assert starts <= 4, "a run that another command is at work on is waited for, not tried again and again"

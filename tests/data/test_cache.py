@@ -267,7 +267,7 @@ class TestDecodedFile:
         (path,) = made(cache)
         os.truncate(path, 24 * 24 * 3 * 10)
         images.pixels(slice(0, 10))
-        with pytest.raises(InputError, match=rf"{path.name}: it is cut off; run the command again"):
+        with pytest.raises(InputError, match=rf"{path.name}: its end is missing; run the command again"):
             images.pixels([3, 10])
         path.unlink()
         with pytest.raises(InputError, match=rf"{path.name}: No such file or directory; run the command again"):

@@ -33,7 +33,7 @@ def test_nothing_is_said_where_all_is_well(tmp_path: Path) -> None:
 def test_tiny_and_uneven_classes_and_names(tmp_path: Path) -> None:
     save(tmp_path, {"Rose": 2, "rose": 4, "elm": 1, "oak": 3, "ash": 45})
     assert lines(tmp_path) == [
-        "4 classes have fewer than 5 images (elm 1, Rose 2, oak 3 and 1 more): their predictions will be unsure",
+        "4 classes have fewer than 5 images (elm 1, Rose 2, oak 3 and 1 more): their predictions will be unreliable",
         "class sizes are very uneven: ash has 45 images, elm has 1",
         "class names that differ only in upper and lower case: Rose and rose; are they one class?",
     ]

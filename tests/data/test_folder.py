@@ -221,7 +221,7 @@ class TestSizesAndModes:
         frames[0].save(tmp_path / "2.tif", save_all=True, append_images=frames[1:])
         frames[0].save(tmp_path / "3.gif")
         frames[0].save(tmp_path / "4.tif")
-        with pytest.warns(SkippedFiles, match=r"^only the first frame is used of 2 images in .* \(1.gif, 2.tif\)$"):
+        with pytest.warns(SkippedFiles, match=r"^used only the first frame of 2 images in .* \(1.gif, 2.tif\)$"):
             images = read_folder(tmp_path, labelled=False)
         assert (images.pixels(slice(None)) == 40).all()
         assert len(images) == 4

@@ -66,7 +66,7 @@ class Malicious:
 def test_code_is_not_run(tmp_path: Path, protocol: int) -> None:
     path, target = tmp_path / "batch", tmp_path / "target"
     path.write_bytes(pickle.dumps({"data": Malicious(target)}, protocol=protocol))
-    with pytest.raises(InputError, match=r"batch: it refers to posix\.mkdir"):
+    with pytest.raises(InputError, match=r"batch: it uses posix\.mkdir"):
         load_pickle(path)
     assert not target.exists()
     pickle.loads(path.read_bytes())

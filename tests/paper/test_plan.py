@@ -153,7 +153,7 @@ def test_a_run_that_another_command_took_is_no_failure_whoever_wrote_last(watche
 
     said: list[str] = []
     assert carry_out([run], launch, folder=watched.folder, jobs=1, said=lambda _, what: said.append(what)) == []
-    assert said == ["started", "is being carried out by another command", "started", "done"]
+    assert said == ["started", "is running in another command", "started", "done"]
 
 
 def test_a_refusal_of_an_earlier_command_excuses_no_failure(watched: Watched) -> None:

@@ -173,7 +173,7 @@ def test_runs_of_different_settings_are_not_averaged(tmp_path: Path, capsys: pyt
     write(tmp_path, "a", kept(0, old=70.0))
     write(tmp_path, "b", kept(1, old=70.0, batch=128))
     assert main(["page", "--results", str(tmp_path)]) == 2
-    assert "b and a are not of one kind: discover.batch_size is 64 there and 128 now" in capsys.readouterr().err
+    assert "b and a have different settings (discover.batch_size changed from 64 to 128)" in capsys.readouterr().err
 
 
 def test_a_run_of_before_there_were_variants_is_one_of_the_code(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_runs_of_other_images_are_not_averaged(tmp_path: Path, capsys: pytest.Ca
     again["config"]["class_order"] = "seeded"
     write(tmp_path, "b", again)
     assert main(["page", "--results", str(tmp_path)]) == 2
-    assert "b and a are not of one kind" in capsys.readouterr().err
+    assert "b and a have different settings" in capsys.readouterr().err
 
 
 def computed(**changes: object) -> list[dict[str, object]]:
@@ -208,9 +208,9 @@ def test_runs_that_were_not_computed_alike_are_not_averaged(
     write(tmp_path, "b", {**kept(1, old=72.0), **other})
     assert main(["page", "--results", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert "b and a were not computed alike" in said
+    assert "b and a were computed differently" in said
     assert all(f"{key} {value}" in said for key, value in (change or {"not": "recorded"}).items())
-    assert "remove one of them before a mean is taken" in said
+    assert "remove one of them, since a mean would mix both" in said
     write(tmp_path, "b", {**kept(1, old=72.0), "trained": computed()})
     assert main(["page", "--results", str(tmp_path)]) == 0
     assert "| 0, 1 | 92.0 ± 0.0 | 71.0 ± 1.4 |" in capsys.readouterr().out

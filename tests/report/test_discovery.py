@@ -92,7 +92,7 @@ def test_how_well_a_class_holds_together_is_the_mean_probability_of_its_images(d
     assert data.new[0].probability == pytest.approx(sum(own) / len(own))
     assert data.new[1].probability is None, "of three images nothing can be said"
     assert replace(data.new[0], probability=0.934).holds == "93 % sure on average"
-    assert replace(data.new[0], probability=0.5).holds == "50 % sure on average; perhaps not one class"
+    assert replace(data.new[0], probability=0.5).holds == "50 % sure on average; perhaps several classes"
     assert f"30 images, {data.new[0].holds}" in Page(render(data)).text
 
 

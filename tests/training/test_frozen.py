@@ -102,7 +102,7 @@ def test_a_loaded_model_needs_an_object_like_its_own(tmp_path: Path) -> None:
         pass
 
     with pytest.raises(
-        InputError, match=r"is object:tests\.models\.patches\.Patches, not object:.*Others: give its own"
+        InputError, match=r"is object:tests\.models\.patches\.Patches, not object:.*Others: give that one"
     ):
         Learner.load(tmp_path / "model", backbone=Others())
     Learner(device="cpu", settings=SHORT).fit(IMAGES, LABELS).save(tmp_path / "small")

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--classes", metavar="A-B", help="old and new classes, as in 80-20 (default: the data set's)")
     parser.add_argument(
-        "--batch", type=options.positive, metavar="N", help="batch size of discovery (default: its own)"
+        "--batch", type=options.positive, metavar="N", help="batch size of discovery (default: the data set's)"
     )
     parser.add_argument(
         "--epochs", type=options.positive, default=3, metavar="N", help="epochs measured per stage (default: 3)"

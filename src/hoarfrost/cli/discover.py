@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("images", metavar="DIR", help="a folder of images, or an .npz file")
     parser.add_argument("--novel", type=int, metavar="N", help="number of new classes (default: estimated)")
     parser.add_argument(
-        "--only-new", action="store_true", help="no image is of a known class, as in the paper (default: some may be)"
+        "--only-new",
+        action="store_true",
+        help="all images belong to new classes, as in the paper (default: known and new, mixed)",
     )
     parser.add_argument(
         "--method", metavar="NAME", help="the method of this and later discoveries (default: the model's)"

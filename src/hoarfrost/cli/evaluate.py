@@ -121,7 +121,7 @@ def _in_words(content: dict[str, Any]) -> str:
     """What the numbers of clusters and images say, a line each."""
     lines, count = [], content["new_classes"]
     if unknown := [short(row["class"]) for row in content["classes"] if row["called"] is None]:
-        lines.append(f"without a class of the model, so 0 % correct: {few(unknown)}")
+        lines.append(f"not a class of the model, so 0 % correct: {few(unknown)}")
     if spare := [f"{short(row['cluster'])} ({row['images']})" for row in content["clusters"] if row["class"] is None]:
         lines.append(f"discovered classes without a match (and their images): {few(spare)}")
     if count["found"] or count["true"]:
@@ -131,7 +131,7 @@ def _in_words(content: dict[str, Any]) -> str:
         if scores["purity"] is not None:
             lines.append(f"clustering of {of}: purity {scores['purity']:.1f}, NMI {scores['nmi']:.1f}")
     sure, right = content["calibration"], content["joint"]["all"]
-    among = f"; of {sure['sure']} images at 90 % or more, {sure['sure_accuracy']:.1f} % correct" if sure["sure"] else ""
+    among = f"; {sure['sure_accuracy']:.1f} % of the {sure['sure']} images at 90 % or more" if sure["sure"] else ""
     lines.append(f"probabilities: {sure['probability']:.1f} % on average, {right:.1f} % of the images correct{among}")
     lines.append(f"calibration error: {sure['error']:.3f} (about {sure['by_chance']:.3f} by chance alone)")
     if content["auroc_new"] is not None:

@@ -147,7 +147,7 @@ def add_variant(parser: argparse.ArgumentParser) -> None:
         "--variant",
         default="code",
         metavar="NAME",
-        help="settings: code (the authors'), released (their first scripts) or paper",
+        help="code (default), released or paper: whose settings to use",
     )
 
 

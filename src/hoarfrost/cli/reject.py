@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 SUMMARY = "discard discovered classes that are not real"
 DESCRIPTION = (
     "Discard discovered classes of MODEL, in place. Their images go to the next most probable class, or become unsure. "
-    "A later discovery may find a rejected class again; a class that you name instead is kept. 'hoarfrost undo' takes "
-    "back the last rejection."
+    "A later discovery may find a rejected class again. To prevent this, name the class instead. 'hoarfrost undo' "
+    "takes back the last rejection."
 )
 EXAMPLE = "example: hoarfrost reject model2 new-4"
 

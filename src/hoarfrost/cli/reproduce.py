@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 SUMMARY = "reproduce tables and figures of the paper, beside the published numbers"
 DESCRIPTION = (
-    "Run what tables or figures of the paper need, then make them. Stage one is trained once and shared. Finished runs "
-    "are not repeated; the same command continues an interrupted table."
+    "Make tables or figures of the paper, after the runs that they need. Stage one is trained once and shared. "
+    "Finished runs are not repeated; the same command continues an interrupted table."
 )
 EXAMPLE = "example: hoarfrost reproduce table4 --dataset cifar10 --seeds 3 --data data"
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--epochs",
         type=options.positive,
         metavar="N",
-        help="shorten all training so that a usual discovery has N epochs",
+        help="scale all training so that the data set's usual discovery has N epochs",
     )
     options.add_variant(parser)
     options.add_settings(parser)
@@ -136,7 +136,7 @@ def main(args: argparse.Namespace) -> int:
     options.answer(args, {**whole, "failed": [run.name for run in failed]}, "\n\n".join(texts))
     if failed:
         which = "a run" if len(failed) == 1 else f"{len(failed)} runs"
-        _tell(f"{which} failed; mend the cause, then run the same command again")
+        _tell(f"{which} failed; fix the cause, then run the same command again")
     return 1 if failed else 0
 
 

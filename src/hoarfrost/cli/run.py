@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--class-order",
         metavar="ORDER",
-        help="natural (default), seeded or shuffled (default of c-gcd)",
+        help="natural (default), seeded, or shuffled (default with c-gcd)",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="the run folder to write")
     options.add_method(parser)
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--novel",
         default="given",
         choices=["given", "auto"],
-        help="number of new classes: the true one, or estimated (default: given)",
+        help="number of new classes: given (default), or auto to estimate it",
     )
     parser.add_argument(
         "--epochs", type=options.positive, metavar="N", help="epochs of each discovery; the schedules are scaled to it"

@@ -131,8 +131,11 @@ class ResizedCrop(Augment):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(0 < self.area[0] <= self.area[1] <= 1, f"area must rise within 0 and 1, unlike {self.area}")
-        require(0 < self.ratio[0] <= self.ratio[1], f"ratio must rise from above 0, unlike {self.ratio}")
+        require(
+            0 < self.area[0] <= self.area[1] <= 1,
+            f"area must be two rising numbers from above 0 to 1, not {self.area}",
+        )
+        require(0 < self.ratio[0] <= self.ratio[1], f"ratio must be two rising numbers above 0, not {self.ratio}")
 
     def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Five numbers an image, ``(count, 5)``."""

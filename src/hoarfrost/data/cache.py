@@ -159,7 +159,7 @@ def _reading(path: Path) -> Iterator[None]:
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"cannot read the decoded images in {path}: {reason}; run the command again to make them anew"
+            f"cannot read the decoded images in {path}: {reason}; run the command again to decode them again"
         ) from error
 
 

@@ -32,7 +32,9 @@ def doubts(images: ImageSet, folder: Path) -> list[str]:
     sizes = sorted((count, name) for name, count in zip(images.class_names, counts, strict=True) if count)
     lines = []
     if few := [f"{name} {count}" for count, name in sizes if count < FEW]:
-        lines.append(f"{_classes(len(few))} fewer than {FEW} images ({_some(few)}): their predictions will be unsure")
+        lines.append(
+            f"{_classes(len(few))} fewer than {FEW} images ({_some(few)}): their predictions will be unreliable"
+        )
     (least, smallest), (most, largest) = sizes[0], sizes[-1]
     if most > UNEVEN * least:
         lines.append(f"class sizes are very uneven: {largest} has {most} images, {smallest} has {least}")

@@ -106,7 +106,7 @@ class LeftOut:
         said = [f"ignored in {folder}: {'; '.join(parts)}{for_heic(self.unreadable)}"] if parts else []
         if self.frames:
             count = _counted(self.frames, "image", "images")
-            said.append(f"only the first frame is used of {count} in {folder} ({_named(self.frames)})")
+            said.append(f"used only the first frame of {count} in {folder} ({_named(self.frames)})")
         return "; ".join(said)
 
 

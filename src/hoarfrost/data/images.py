@@ -179,7 +179,7 @@ def refuse_strange(image: Image.Image) -> None:
     if image.width * image.height > MOST_PIXELS:
         raise UnreadableImage(f"its header claims {image.width} x {image.height} pixels")
     if image.format == "EPS":
-        raise UnreadableImage("a PostScript drawing is a program, which is not run")
+        raise UnreadableImage("PostScript files are programs and are never run")
     if image.mode == "F":
         raise UnreadableImage("floating-point pixels have no known range")
 

@@ -124,5 +124,5 @@ def fill(view: memoryview, file: int, at: int) -> None:
             count = len(piece)
             view[:count] = piece
         if not count:
-            raise EOFError("it is cut off")
+            raise EOFError("its end is missing")
         view, at = view[count:], at + count

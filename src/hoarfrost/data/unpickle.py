@@ -103,7 +103,7 @@ class Machine:
             elif name in DONE:
                 DONE[name](self, argument)
             elif name not in LEFT_OUT:
-                raise InputError(f"it has the instruction {name}, which plain data do not need")
+                raise InputError(f"it has the instruction {name}, which is not allowed in plain data")
         (whole,) = self.stack
         return whole
 
@@ -117,7 +117,7 @@ class Machine:
     def top(self, count: int) -> list[Any]:
         """The last things of the stack, taken off it."""
         if len(self.stack) < count:
-            raise IndexError("there is too little on the stack")
+            raise IndexError("an instruction needs more values than there are")
         found = self.stack[len(self.stack) - count :]
         del self.stack[len(self.stack) - count :]
         return found
@@ -135,13 +135,13 @@ class Machine:
         elif type(target) is list:
             target.extend(items)
         else:
-            raise TypeError("this takes no items")
+            raise TypeError("items are added to something other than a list or a set")
 
     def assign(self, items: list[Any]) -> None:
         """More keys with their values for the dictionary on the stack."""
         target = self.stack[-1]
         if type(target) is not dict or len(items) % 2:
-            raise TypeError("this takes no keys")
+            raise TypeError("keys are added to something other than a dictionary")
         target.update(zip(map(_key, items[::2]), items[1::2], strict=True))
 
     def assign_new(self, items: list[Any]) -> None:
@@ -153,7 +153,7 @@ class Machine:
         """The mark of a word that is known here."""
         found = WORDS.get((module, name)) if isinstance(module, str) and isinstance(name, str) else None
         if found is None:
-            raise InputError(f"it refers to {module}.{name}, which is neither data nor an array")
+            raise InputError(f"it uses {module}.{name}, which is neither data nor an array")
         self.stack.append(found)
 
     def reduce(self) -> None:
@@ -164,7 +164,7 @@ class Machine:
         elif word is TYPE:
             self.stack.append(TypeRecord(arguments[0]))
         else:
-            raise TypeError("this makes no array")
+            raise TypeError("a function is called that makes no array")
 
     def build(self) -> None:
         """What is said of the record on the stack."""
@@ -176,16 +176,16 @@ class Machine:
             record.made = made_array(shape, kind, content, by_columns=by_columns)
             record = record.made
         else:
-            raise TypeError("of this nothing can be said")
+            raise TypeError("a state is given to something other than an array or a type")
         self.stack.append(record)
 
 
 def made_array(shape: Any, kind: Any, content: Any, *, by_columns: Any) -> NDArray[np.generic]:
     """An array of numbers, made from what a pickle says of it; refused where that does not fit together."""
     if type(shape) is not tuple or not all(type(side) is int and side >= 0 for side in shape) or len(shape) > 8:
-        raise ValueError("that is no shape")
+        raise ValueError("the shape of an array is invalid")
     if not isinstance(kind, TypeRecord):
-        raise TypeError("that is no type")
+        raise TypeError("the type of an array is missing")
     if isinstance(content, str):
         content = content.encode("latin1")
     dtype = np.dtype(kind.order + kind.name)
@@ -197,14 +197,14 @@ def made_array(shape: Any, kind: Any, content: Any, *, by_columns: Any) -> NDArr
 def _number(argument: Any) -> int:
     number = int(argument)  # in the oldest pickles it is text
     if number < 0:
-        raise ValueError("there is no such place")
+        raise ValueError("a stored value has a negative number")
     return number
 
 
 def _key(value: Any) -> Any:
     """Keys are plain: to compare others may take for ever."""
     if not isinstance(value, str | bytes | int | float | None):
-        raise TypeError("this is no key")
+        raise TypeError("a key is not plain")
     return value
 
 

@@ -40,7 +40,7 @@ def calibration_of(content: Mapping[str, Any]) -> Calibration:
     found = {"temperature": content.get("temperature", 1.0), **content.get("calibration", {})}
     made = from_json(Calibration, found, "calibration")
     require(made.temperature > 0 and (made.novel_temperature or 1) > 0, "its temperature is not above 0")
-    require(0 <= made.novel_impurity < 1, "a share in its calibration is not from 0 to 1")
+    require(0 <= made.novel_impurity < 1, "a fraction in its calibration is not from 0 to 1")
     require(made.unlike is None or made.unlike > 0, "a distance in its calibration is not above 0")
     return made
 
@@ -163,7 +163,7 @@ class Model:
             raise InputError(f"the backbone of {folder} is a Python object of the class {kind}: give it, as in {how}")
         if backbone is not None and content["backbone"] != name_of(backbone):
             raise InputError(
-                f"the backbone of {folder} is {content['backbone']}, not {name_of(backbone)}: give its own"
+                f"the backbone of {folder} is {content['backbone']}, not {name_of(backbone)}: give that one"
             )
         weights, _ = store.read_tensors(folder / "weights.safetensors")
         prototypes, _ = store.read_tensors(folder / "prototypes.safetensors")
@@ -228,8 +228,8 @@ class Model:
             "prototypes do not fit the heads": not (
                 statistics.count.shape == (network.classes,) and statistics.fit(network.kept, network.backbone.width)
             ),
-            "weights.safetensors holds what is no number": not all(map(_finite, network.state_dict().values())),
-            "prototypes.safetensors holds what is no number": not all(map(_finite, held)),
+            "weights.safetensors holds NaN or infinite values": not all(map(_finite, network.state_dict().values())),
+            "prototypes.safetensors holds NaN or infinite values": not all(map(_finite, held)),
             "prototypes.safetensors holds numbers below 0": any(
                 bool((tensor < 0).any()) for tensor in (statistics.count, *spread)
             ),

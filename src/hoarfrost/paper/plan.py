@@ -242,7 +242,7 @@ def carry_out(
                 elif code == 2 and store.AT_WORK in added_to(log_of(folder, run), logged[run]):  # another was quicker
                     waiting.append(run)
                     elsewhere.add(run)
-                    said(run, "is being carried out by another command")
+                    said(run, "is running in another command")
                     continue
                 else:
                     failed.append(run)
@@ -253,7 +253,7 @@ def carry_out(
                 if store.is_at_work(folder / run.name):
                     if run not in elsewhere:
                         elsewhere.add(run)
-                        said(run, "is being carried out by another command")
+                        said(run, "is running in another command")
                     continue
                 if run in elsewhere and run.metrics(folder) is not None:
                     waiting.remove(run)

@@ -78,8 +78,8 @@ def check_numerics(runs: Mapping[str, Mapping[str, Any]]) -> None:
     if len(ways) > 1:
         (one, first), (other, second) = list(ways.items())[:2]
         raise InputError(
-            f"{second} and {first} were not computed alike ({'; '.join(other)} and {'; '.join(one)}): remove one "
-            "of them before a mean is taken"
+            f"{second} and {first} were computed differently ({'; '.join(other)} and {'; '.join(one)}): remove "
+            "one of them, since a mean would mix both"
         )
 
 
@@ -148,7 +148,9 @@ def grouped(results: list[Result]) -> dict[tuple[str, str, str], list[Result]]:
     for result in results:
         group = groups.setdefault(result.group, [])
         if group and (found := store.differences(group[0].settings, result.settings)):
-            raise InputError(f"{result.name} and {group[0].name} are not of one kind: {found[0]}; remove one of them")
+            raise InputError(
+                f"{result.name} and {group[0].name} have different settings ({found[0]}): remove one of them"
+            )
         group.append(result)
     for group in groups.values():
         check_numerics({result.name: result.content for result in group})

@@ -93,7 +93,7 @@ class Group:
         """That in words, to stand after the number of images."""
         if self.probability is None:
             return ""
-        loose = "; perhaps not one class" if self.probability < LOOSE else ""
+        loose = "; perhaps several classes" if self.probability < LOOSE else ""
         return f"{100 * self.probability:.0f} % sure on average{loose}"
 
 

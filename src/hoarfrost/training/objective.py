@@ -314,7 +314,7 @@ def make_heads(network: Network, terms: Sequence[Term], sizes: Sizes) -> None:
             require(
                 name not in network.head_names, f"{term.kind} makes a head '{name}', which already exists: rename it"
             )
-            require(name in trained, f"{term.kind} makes a head '{name}' that no term lists in trains")
+            require(name in trained, f"{term.kind} makes a head '{name}' that no term trains: list it in trains")
             network.heads[name] = head.to(device)
 
 
