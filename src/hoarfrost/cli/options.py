@@ -147,7 +147,7 @@ def add_variant(parser: argparse.ArgumentParser) -> None:
         "--variant",
         default="code",
         metavar="NAME",
-        help="code (default), released or paper: whose settings to use",
+        help="settings of the authors' code (code), their first scripts (released) or the paper (paper)",
     )
 
 
