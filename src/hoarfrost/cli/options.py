@@ -147,7 +147,7 @@ def add_variant(parser: argparse.ArgumentParser) -> None:
         "--variant",
         default="code",
         metavar="NAME",
-        help="settings of the authors' code (code), their first scripts (released) or the paper (paper)",
+        help="settings: code (default), released (the first scripts) or paper",
     )
 
 
