@@ -242,7 +242,10 @@ def test_methods_of_other_designs_share_a_stage_one_and_are_scored_alike(
             assert last[key]["all"] == pytest.approx(100 * sum(hits) / len(hits))
 
 
-@pytest.mark.parametrize("settings", [{"seed": 1}, {"fit.epochs": 2}, {"fit_augment.rotate": 0.1}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"seed": 1}, {"fit.epochs": 2}, {"fit_augment.rotate": 0.1}, {"method.design.joint": "cosine"}],
+)
 def test_another_stage_one_is_not_taken_from_the_shelf(
     quick_shelf: Path, digits: tuple[ImageSet, ImageSet], tmp_path: Path, settings: dict[str, Any]
 ) -> None:

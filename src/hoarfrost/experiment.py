@@ -27,7 +27,7 @@ from hoarfrost.data.images import ImageSet, OnDisk
 from hoarfrost.data.sources import check_enough
 from hoarfrost.errors import InputError
 from hoarfrost.forms import DISCOVERY_RECORD, METRICS, STAGE_ONE_RECORD, is_assignment, misfit_of_steps
-from hoarfrost.models.network import Network
+from hoarfrost.models.network import Design, Network
 from hoarfrost.report.gather import report_data, write_report
 from hoarfrost.scenario import ClassOrder, Scenario, Step, Truth, build_scenario, usual_draws
 from hoarfrost.settings import to_json
@@ -219,6 +219,8 @@ class Run:
 
 SHARED_SETTINGS = ("backbone", "image_size", "mean", "std", "fit", "fit_augment", "precision", "seed")
 """what decides stage one, beside its terms and its images"""
+SHARED_DESIGN = ("joint", "before_last", "mirror")
+"""of a network's design, what stage one is trained or remembered by"""
 
 
 class Shelf:
@@ -241,6 +243,10 @@ class Shelf:
         }
         if config.method.design.readout.by_likelihood:  # then it decides from stage one on
             content["readout"] = to_json(config.method.design.readout)
+        design, usual = config.method.design, Design()
+        content |= {
+            name: getattr(design, name) for name in SHARED_DESIGN if getattr(design, name) != getattr(usual, name)
+        }
         key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
         self.folder, self.epochs = root / f"stage-one-{key}", config.fit.epochs
 
