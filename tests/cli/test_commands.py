@@ -220,6 +220,11 @@ def test_help_fits_a_screen(verb: str, capsys: pytest.CaptureFixture[str], monke
     assert len(capsys.readouterr().out.splitlines()) <= 40
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_example_of_a_verb_is_one_line_of_a_terminal(verb: str) -> None:
+    assert len(VERBS[verb].EXAMPLE) <= 78
+
+
 def test_whether_steps_are_compiled_can_be_said(folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 

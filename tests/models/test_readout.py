@@ -315,7 +315,7 @@ def test_a_model_of_an_earlier_version_has_a_temperature_of_one(three_steps: Sce
     loaded = Learner.load(tmp_path / "model", "cpu")
     test = three_steps.truths[0].test
     assert (loaded.predict_proba(test) == learner.predict_proba(test)).all()
-    with pytest.raises(InputError, match="does not say what is to be expected of folders"):
+    with pytest.raises(InputError, match="cannot tell known classes from new ones"):
         loaded.discover(three_steps.steps[1].images, 3, only_new=False)
     for wrong in (0.0, -1.0, "warm"):
         path.write_text(json.dumps({**content, "temperature": wrong}))

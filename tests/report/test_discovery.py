@@ -101,9 +101,7 @@ def test_a_new_class_that_is_like_another_new_one_says_so(images: Counted) -> No
     scores[ASSIGNED == 4, 3] += 5
     data = discovery_data(Discovery(60, 13, 14, (30, 3)), ASSIGNED, Outputs(scores, ()), FEATURES, images, NAMES)
     assert [group.near_new for group in data.new] == [None, "new-1"]
-    assert (
-        "3 images; most similar to new-1; among the known classes most similar to bee and " in Page(render(data)).text
-    )
+    assert "3 images; most similar to new-1; most similar known classes: bee, " in Page(render(data)).text
 
 
 def test_known_classes_come_by_their_least_sure_image_and_those_without_images_not_at_all(data: DiscoveryData) -> None:
@@ -167,7 +165,7 @@ def test_the_page(data: DiscoveryData) -> None:
     assert page.sections == {"new", "next", "unsure", "known", "number", "map", "details"}
     title = "2 new classes in 33 of 60 images; 13 look like known classes, 14 are unsure."
     assert page.texts.count(title) == 2  # the heading, and what the browser calls the page
-    assert f"30 images, {data.new[0].holds}; among the known classes most similar to bee and " in page.text
+    assert f"30 images, {data.new[0].holds}; most similar known classes: bee, " in page.text
     assert "hoarfrost merge MODEL CLASS CLASS2" in page.text
     assert "old/new decisions" not in page.text
     assert (

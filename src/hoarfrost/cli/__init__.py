@@ -40,17 +40,17 @@ from hoarfrost.printing import printable
 
 VERBS: dict[str, ModuleType] = {
     "demo": demo,
-    "run": run,
     "fit": fit,
     "discover": discover,
-    "classes": classes,
     "name": name,
     "merge": merge,
     "reject": reject,
     "undo": undo,
-    "predict": predict,
+    "classes": classes,
     "sort": sort,
+    "predict": predict,
     "evaluate": evaluate,
+    "run": run,
     "reproduce": reproduce,
     "methods": methods,
     "bench": bench,
@@ -101,7 +101,7 @@ def build_parser(only: str | None = None) -> tuple[Parser, dict[str, Parser]]:
     """The parser of all verbs, and that of each; ``only`` names the one verb whose options are needed, if it is one."""
     parser = Parser(
         prog="hoarfrost",
-        description="Learn classes from labelled images, then discover new ones without labels and without forgetting.",
+        description="Learn classes from labelled images. Then discover new ones without labels and without forgetting.",
         epilog="'hoarfrost COMMAND --help' lists the options of a command. Start with: hoarfrost demo",
         allow_abbrev=False,
     )

@@ -9,7 +9,7 @@ from hoarfrost.cli import options, run
 
 SUMMARY = "try it on the embedded digits: learn 0-4, discover 5-9, write a report"
 DESCRIPTION = (
-    "Learn the digits 0 to 4 with labels, discover 5 to 9 without, score both, and write a report. "
+    "Learn the digits 0 to 4 with labels, discover 5 to 9 without labels, score both, and write a report. "
     "It takes less than a minute."
 )
 EXAMPLE = "example: hoarfrost demo --seed 1 --out runs/demo"

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 SUMMARY = "discover new classes in a folder of unlabelled images"
 DESCRIPTION = (
-    "Sort the images in DIR and its sub-folders into known classes, new classes and unsure. Write a model that knows "
-    "both. Its report.html shows what was found."
+    "Assign each image in DIR and its sub-folders to a known class, to a new class, or to none (unsure). Write a model "
+    "that knows old and new classes. Its report.html shows what was found."
 )
 EXAMPLE = "example: hoarfrost discover model photos/unsorted --out model2"
 

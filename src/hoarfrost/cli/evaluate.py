@@ -13,11 +13,11 @@ from hoarfrost.printing import MISSING, format_score, printable
 
 SUMMARY = "score a model on a labelled folder"
 DESCRIPTION = (
-    "Score MODEL on DIR, which has one sub-folder per class. Sub-folders named like a class that fit learned are old "
-    "classes, all others are new. New classes are matched to discovered ones on the images of --match, or on DIR. The "
-    "paper matches on the images of the discovery."
+    "Score MODEL on DIR, which has one sub-folder per class. A sub-folder with the name of a labelled class is an old "
+    "class; any other is a new class. New classes are matched to discovered classes by their images. --match names "
+    "other images to match by; the paper uses those of the discovery."
 )
-EXAMPLE = "example: hoarfrost evaluate model2 photos/checked --match photos/unsorted-with-truth"
+EXAMPLE = "example: hoarfrost evaluate model2 photos/checked --match photos/truth"
 
 
 SHOWN = 20
@@ -97,7 +97,7 @@ def _matching(content: dict[str, Any], match: str | None) -> str:
 
 def _by_class(content: dict[str, Any]) -> str:
     """A row a class, the worst first; the best are left out where there are many."""
-    titles, classes = ["class", "images", "correct", "%", "called", "mistaken for"], content["classes"]
+    titles, classes = ["class", "images", "correct", "%", "match", "mistaken for"], content["classes"]
 
     def cells(row: dict[str, Any], room: int) -> list[str]:
         taken = "" if row["taken_for"] is None else f"{short(row['taken_for'], room)} ({row['taken']})"
@@ -112,9 +112,11 @@ def _by_class(content: dict[str, Any]) -> str:
     while room > LEAST_OF_A_NAME and max(map(len, table(room).splitlines())) > columns:
         room -= 1
     left = classes[SHOWN:]
-    least = format_score(left[0]["accuracy"]) if left else ""
-    more = f"\nand {len(left)} more with {least} % or more; --json lists all" if left else ""
-    return table(room) + more
+    if not left:
+        return table(room)
+    least, best = (format_score(row["accuracy"]) for row in (left[0], left[-1]))
+    more = f"and {len(left)} more with {least} %{'' if least == best else ' or more'}"
+    return f"{table(room)}\n{more}; --json lists all"
 
 
 def _in_words(content: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from hoarfrost.printing import printable
 SUMMARY = "learn the classes of a labelled image folder"
 DESCRIPTION = (
     "Learn the classes of DIR, which has one sub-folder of images per class, and write a model folder. The model holds "
-    "all that a discovery needs: the images may be deleted. Its report.html says how accurate the model is."
+    "all that a discovery needs, so you may delete the images. Its report.html says how accurate the model is."
 )
 EXAMPLE = "example: hoarfrost fit photos/known --out model"
 

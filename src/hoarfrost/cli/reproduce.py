@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 SUMMARY = "reproduce tables and figures of the paper, beside the published numbers"
 DESCRIPTION = (
-    "Make tables or figures of the paper, after the runs that they need. Stage one is trained once and shared. "
-    "Finished runs are not repeated; the same command continues an interrupted table."
+    "Do all runs that tables or figures of the paper need, then make them. Runs share stage one. Finished runs are not "
+    "repeated: the same command continues an interrupted table."
 )
 EXAMPLE = "example: hoarfrost reproduce table4 --dataset cifar10 --seeds 3 --data data"
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--epochs",
         type=options.positive,
         metavar="N",
-        help="scale all training so that the data set's usual discovery has N epochs",
+        help="scale all schedules so that the usual discovery has N epochs",
     )
     options.add_variant(parser)
     options.add_settings(parser)

@@ -14,9 +14,10 @@ from hoarfrost.printing import printable
 PROTOCOLS = ("class-incd", "c-gcd")
 SUMMARY = "run and score a whole scenario on a data set"
 DESCRIPTION = (
-    "Learn the first classes of a data set with labels, discover the others step by step without, and score each step."
+    "Learn the first classes of a data set with labels. Discover the others step by step, without labels. Score each "
+    "step."
 )
-EXAMPLE = "example: hoarfrost run --dataset cifar100 --split 80-20 --method frost --out runs/frost"
+EXAMPLE = "example: hoarfrost run --dataset cifar100 --method frost --out runs/frost"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

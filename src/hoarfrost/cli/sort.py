@@ -12,9 +12,9 @@ from hoarfrost.printing import printable
 
 SUMMARY = "copy images into a folder for each class"
 DESCRIPTION = (
-    "Copy every image in DIR and its sub-folders into a folder of --into named after its class. Unsure images go into "
-    "the folder unsure. DIR does not change, and no file is overwritten. --resume adds new images to an old --into: "
-    "images sorted before stay where they are."
+    "Copy the images of DIR and its sub-folders into --into, in one folder per class. Unsure images go into the folder "
+    "unsure. DIR does not change, and no file is overwritten. --resume adds the images that an earlier --into lacks; "
+    "the others stay where they are."
 )
 EXAMPLE = "example: hoarfrost sort model2 photos/today --into photos/sorted"
 

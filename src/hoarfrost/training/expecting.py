@@ -207,8 +207,8 @@ def look_at(inference: Inference, before: Model, images: Samples, novel: int | N
     expected = calibration.expected
     if expected is None:
         raise InputError(
-            "this model does not say what is to be expected of folders with known classes in them: fit it again, or say"
-            " that all is new (only_new=True, --only-new)"
+            "this model cannot tell known classes from new ones: fit it again, or say that all images are new "
+            "(only_new=True, --only-new)"
         )
     points = sorting_points(inference.features(images, before.network), before.network)
     statistics = before.remembered.for_readout

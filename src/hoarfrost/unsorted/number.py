@@ -88,9 +88,10 @@ class Count:
         """On which the number is right, in words.
 
         >>> Count(8, 7, 10, 4.2, (), images_a_class=31.5).condition
-        ', if they have about 32 images each'
+        ', assuming about 32 images in each, as in known classes'
         """
-        return f", if they have about {self.images_a_class:.0f} images each" if self.images_a_class else ""
+        size = f"{self.images_a_class:.0f}"
+        return f", assuming about {size} images in each, as in known classes" if self.images_a_class else ""
 
     def in_words(self) -> str:
         """One number, or a range behind it.
