@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -49,6 +50,16 @@ def test_a_method_of_ones_own(tmp_path: Path) -> None:
     assert "\nfrost-balanced: Old " in done.stdout
     last = json.loads(Path("made/frost-balanced/log.jsonl").read_text().splitlines()[-1])
     assert last["terms"]["balance"] < 0
+
+
+def test_other_commands_know_that_method(tmp_path: Path) -> None:
+    text = (ROOT / "examples" / "own_method.py").read_text()
+    (line,) = (line.split() for line in text.splitlines() if line.strip().startswith("HOARFROST_IMPORT="))
+    name, _, file = line[0].partition("=")
+    command = [sys.executable, "-m", *line[1:], "--epochs", "1", "--fit-epochs", "1", "--set", "image_size=8"]
+    done = forked.run(command, cwd=tmp_path, env={**os.environ, name: str(ROOT / file)})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("frost-balanced on digits")
 
 
 def test_the_notebook(monkeypatch: pytest.MonkeyPatch) -> None:

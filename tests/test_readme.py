@@ -28,6 +28,11 @@ EVERYDAY = ["fit", "discover", "name", "merge", "reject", "sort", "predict", "ev
 BRIEF = {"fit.epochs": 1, "fit.drops": [], "discover.epochs": 1, "discover.drops": []}
 
 
+def inline(page: str, begin: str) -> list[str]:
+    """Commands within the sentences of a page."""
+    return re.findall(rf"`({begin}[^`]*)`", (ROOT / page).read_text())
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pictures in the folders of which the pages speak."""
@@ -68,6 +73,9 @@ def test_the_way_from_a_folder_to_named_classes(place: Path, capsys: pytest.Capt
     assert header == "path,class,probability,kind"
     assert len(rows) == 12
     assert "hibiscus" in capsys.readouterr().out
+    assert inline("README.md", "hoarfrost ") == ["hoarfrost undo model2"]
+    carry_out(["hoarfrost", "undo", "model2"])
+    assert capsys.readouterr().out == "new-4 is a class again\n"
 
 
 def test_the_other_commands_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +90,16 @@ def test_the_other_commands_of_the_readme(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "runs" / "demo" / "report.html").exists()
     assert (tmp_path / "runs" / "frost" / "metrics.json").exists()
     assert list((tmp_path / "runs" / "reproduce").glob("table4*.md"))
+    (larger,) = inline("README.md", "--dataset")
+    assert parse([*run[1:], *larger.split()]).dataset == "cifar100"
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_make_knows_what_it_is_asked_for(page: str) -> None:
+    named = {line[1] for line in commands_of(page) if line[0] == "make"}
+    named |= {words.removeprefix("make ") for words in inline(page, "make ")}
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert {"test"} < named <= targets
 
 
 def test_its_installation_is_what_continuous_integration_does() -> None:
