@@ -43,14 +43,14 @@ def file_name(words: str) -> str:
 
 
 def renewed(page: str, made: str, *, begin: str, end: str = "<!-- end -->") -> str:
-    """A page with what stands between two marks made anew. Spaces around ± become such that no browser breaks there.
+    """A page with what stands between two marks made anew. Numbers in a cell stay on one line.
 
     >>> renewed("a <!-- x --> b <!-- end --> c", "new", begin="<!-- x -->")
     'a <!-- x -->\\nnew\\n<!-- end --> c'
     >>> " " in renewed("x y", "2.0 ± 1.0", begin="x", end="y")
     False
     """
-    made = re.sub(r"(?<=\d) ± (?=\d)", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}", made)
+    made = re.sub(r"(?<=\d) ([±/]) (?=\d)", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", made)
     before, mark, rest = page.partition(begin)
     _, closing, after = rest.partition(end)
     if not mark or not closing:
