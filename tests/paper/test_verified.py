@@ -316,7 +316,9 @@ def test_the_page_is_renewed_between_its_marks(tmp_path: Path, capsys: pytest.Ca
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nold\n<!-- end -->\nafter\n")
     assert main(["renew", str(page), "--results", str(results)]) == 0
-    assert page.read_text() == f"before\n{BEGIN}\n{make_tables(results)}\n<!-- end -->\nafter\n"
+    text = page.read_text()
+    assert text.replace("\N{NO-BREAK SPACE}", " ") == f"before\n{BEGIN}\n{make_tables(results)}\n<!-- end -->\nafter\n"
+    assert "74.0\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}50.0" in text
     page.write_text("no marks")
     assert main(["renew", str(page), "--results", str(results)]) == 2
     assert main(["renew", str(tmp_path / "nowhere.md"), "--results", str(results)]) == 2
