@@ -20,10 +20,10 @@ test: lint
 	$(MAKE) --no-print-directory --jobs 2 types unit
 
 results: $(VENV)/.runtime
-	$(BIN)/python -m hoarfrost.paper page > RESULTS.md.new
+	$(BIN)/python -m tools.results page > RESULTS.md.new
 	mv RESULTS.md.new RESULTS.md
-	$(BIN)/python -m hoarfrost.paper figures
-	$(BIN)/python -m hoarfrost.paper renew docs/reproducibility.md docs/hoarfrost.md docs/unsorted.md README.md
+	$(BIN)/python -m tools.results figures
+	$(BIN)/python -m tools.results renew docs/reproducibility.md docs/hoarfrost.md docs/unsorted.md README.md
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

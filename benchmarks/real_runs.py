@@ -3,8 +3,8 @@
 python benchmarks/real_runs.py cifar100/80-20/frost/0-2 cifar100/80-10-10/frost/0 --data data --out runs --jobs 4
 python benchmarks/real_runs.py cifar100/80-10-10/frost/0-2 --variant released --data data --out runs
 python benchmarks/real_runs.py cifar100/80-20/frost/0 --variant paper --data data --out runs
-python -m hoarfrost.paper keep runs/cifar100-80-20/*
-python -m hoarfrost.paper keep runs/tries/* --to results/sweeps --folder-names
+python -m tools.results keep runs/cifar100-80-20/*
+python -m tools.results keep runs/tries/* --to results/sweeps --folder-names
 make results
 
 A run is named by its data set, split, method and seeds, or is one of the tries below, which change settings. They are

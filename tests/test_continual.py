@@ -14,9 +14,6 @@ from hoarfrost.data.datasets import load_dataset
 from hoarfrost.data.images import ImageSet
 from hoarfrost.evaluation import Assignment, continual_summary, score_open_step
 from hoarfrost.experiment import read_metrics
-from hoarfrost.paper.__main__ import main as paper
-from hoarfrost.paper.page import make_page
-from hoarfrost.paper.splits import LISTED, listed
 from hoarfrost.scenario import (
     DRAWS,
     Draws,
@@ -29,6 +26,9 @@ from hoarfrost.scenario import (
     usual_stages,
 )
 from hoarfrost.training.inference import Outputs
+from tools.results.__main__ import main as paper
+from tools.results.page import make_page
+from tools.results.splits import LISTED, listed
 
 ROOT = Path(__file__).parents[1]
 HAPPY = {  # the first new classes in the authors' logs

@@ -79,27 +79,6 @@ METRICS: Form = {
 }
 """``metrics.json`` of a run"""
 
-RESULT: Form = {
-    **{key: METRICS[key] for key in ("method", "dataset", "split", "seed", "hardware")},
-    "variant?": str,
-    "versions": {"torch": str},
-    "commit": (str, type(None)),
-    "seconds": {"stage_one": float, "discovery": [float]},
-    "trained?": [TRAINED],
-    "stage_one?": SCORE,
-    "steps": [
-        {
-            **{key: STEP[key] for key in ("joint", "new_by_step_joint", "new_by_step_novel")},
-            "known?": int,
-            "novel?": int,
-            "original_rt?": (type(None), SCORES),
-            **{key: STEP[key] for key in ("calibrated?", "confusion?", "weight_norms?")},
-        }
-    ],
-    "config": {"learner": dict},
-}
-"""a kept result: what the pages show of a run"""
-
 EXPECTED: Form = dict.fromkeys(("gain", "distance", "deviation", "margin"), float)
 COUNT: Form = {"number": int, "least": int, "most": int, "level": float, "curve": [float], "images_a_class?": float}
 

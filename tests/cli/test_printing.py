@@ -154,7 +154,7 @@ def test_other_names_are_shown_as_they_are(text: str) -> None:
 def test_the_program_of_the_paper_shows_no_path_as_it_is(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from hoarfrost.paper.__main__ import main as paper
+    from tools.results.__main__ import main as paper
 
     assert paper([*arguments, str(tmp_path / "nowhere\x1b[2J")]) == 2
     said = capsys.readouterr()

@@ -21,13 +21,14 @@ from hoarfrost.errors import InputError
 from hoarfrost.experiment import RunConfig, run
 from hoarfrost.methods import FROST
 from hoarfrost.paper import pictures
-from hoarfrost.paper.__main__ import main
-from hoarfrost.paper.page import make_page
-from hoarfrost.paper.records import grouped, read_results
 from hoarfrost.paper.tables import TABLES
-from hoarfrost.paper.verified import make_tables
 from hoarfrost.recipes import RECIPES
 from hoarfrost.settings import override
+from tools.results import figures
+from tools.results.__main__ import main
+from tools.results.kept import grouped, read_results
+from tools.results.page import make_page
+from tools.results.verified import make_tables
 
 from ..conftest import TINY
 
@@ -55,7 +56,7 @@ def keep(folder: Path, content: dict[str, Any], *methods: str, seed: int = 0) ->
 
 
 def drawn(folder: Path) -> list[str]:
-    return [figure.file for figure in pictures.kept_figures(grouped(read_results(folder)))]
+    return [figure.file for figure in figures.kept_figures(grouped(read_results(folder)))]
 
 
 def test_panels_show_what_the_run_reached(runs: dict[str, dict[str, Any]]) -> None:
@@ -123,8 +124,8 @@ def test_figures_are_the_same_bytes_each_time_and_on_the_pages(runs: dict[str, d
     assert sorted(made) == drawn(results)
     assert b"Software" not in b"".join(made.values())
     (folder / "figure9-digits.png").write_bytes(b"of runs that are no longer kept")
-    again = [sys.executable, "-m", "hoarfrost.paper", *command]
-    subprocess.run(again, env={**os.environ, "PYTHONHASHSEED": "7"}, check=True, stdout=subprocess.DEVNULL)
+    again = [sys.executable, "-m", "tools.results", *command]
+    subprocess.run(again, env={**os.environ, "PYTHONHASHSEED": "7"}, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == made
 
     title = "Figure A3 on digits. Which classes test images are taken for: FRoST after each of two steps"
@@ -163,7 +164,7 @@ def test_nothing_is_drawn_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_figures_in_the_repository_are_those_of_its_results(tmp_path: Path) -> None:
-    made = pictures.write_all(grouped(read_results(ROOT / "results")), tmp_path)
+    made = figures.write_all(grouped(read_results(ROOT / "results")), tmp_path)
     there = ROOT / "docs" / "figures"
     assert sorted(path.name for path in made) == sorted(path.name for path in there.glob("*"))
     for path in made:

@@ -12,7 +12,7 @@ import pytest
 from hoarfrost.errors import InputError
 from hoarfrost.methods import METHODS
 from hoarfrost.paper import tables
-from hoarfrost.paper.records import published, published_average
+from hoarfrost.paper.published import published, published_average
 from hoarfrost.paper.tables import TABLES
 
 

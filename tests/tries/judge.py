@@ -64,7 +64,7 @@ def judged(tried: Try, answer: Answer, before: dict[str, object], after: dict[st
     strange = [
         line
         for line in err.split("\n")[:-1]
-        if not re.match(r"hoarfrost(\.paper)?: ", line) and not PROGRESS.match(line)
+        if not re.match(r"(hoarfrost|tools\.results): ", line) and not PROGRESS.match(line)
     ]
     if strange and not (code == 130 and strange == [""]):
         return f"a line that is not ours: {strange[0]!r}"
@@ -85,7 +85,7 @@ def _refusal(tried: Try, out: str, err: str, before: dict[str, object], after: d
     *warnings, line = lines or [""]
     if out:
         return f"refused, and yet an answer: {out[:200]!r}"
-    if not re.match(r"hoarfrost(\.paper| \w+)?: \S", line):
+    if not re.match(r"(hoarfrost( \w+)?|tools\.results): \S", line):
         return f"refused without a line of ours: {err[-300:]!r}"
     if strange := [warning for warning in warnings if not warning.startswith("hoarfrost: warning: ")]:
         return f"refused with more than one line: {strange[0]!r}, {line!r}"

@@ -16,9 +16,9 @@ from PIL import Image
 from hoarfrost import cli
 from hoarfrost.cli import main
 from hoarfrost.config import Config
-from hoarfrost.paper.records import collect
 from hoarfrost.paper.tables import get_table, planned
 from hoarfrost.settings import from_json, to_json
+from tools.results.kept import collect
 
 from ..cli.place import save_digits
 from ..data.test_datasets import write_cifar10, write_cifar100, write_tiny_imagenet

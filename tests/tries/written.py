@@ -15,7 +15,7 @@ from hoarfrost.cli import main
 from hoarfrost.data.cache import ImageStorage
 from hoarfrost.data.datasets import read_images
 from hoarfrost.errors import InputError
-from hoarfrost.paper.__main__ import main as paper_main
+from tools.results.__main__ import main as paper_main
 
 from ..hostile import mutated
 from .children import asked

@@ -1,1 +1,1 @@
-"""The published numbers, and the page that sets ours beside them."""
+"""The paper's tables and figures, as ``hoarfrost reproduce`` makes them, and its published numbers."""

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from hoarfrost.errors import unknown
 from hoarfrost.methods import get_method
+from hoarfrost.paper.numerics import check_numerics, numerics
 from hoarfrost.paper.plan import Planned, shortened
-from hoarfrost.paper.records import check_numerics, numerics, published_average, published_row
+from hoarfrost.paper.published import published_average, published_row
 from hoarfrost.paper.text import file_name, markdown, slashed, spread
 from hoarfrost.printing import format_score
 from hoarfrost.recipes import get_recipe

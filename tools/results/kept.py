@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
-from importlib.resources import files
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from hoarfrost import store
 from hoarfrost.config import DECIDED, Config
 from hoarfrost.errors import InputError
-from hoarfrost.forms import RESULT, misfit_of_steps
+from hoarfrost.forms import METRICS, SCORE, SCORES, STEP, TRAINED, misfit_of_steps
 from hoarfrost.methods import METHODS
-from hoarfrost.reading import misfit
+from hoarfrost.paper.numerics import check_numerics
+from hoarfrost.reading import Form, misfit
 from hoarfrost.recipes import RECIPES, VARIANTS, get_recipe
 from hoarfrost.settings import filled, from_json, to_json
 
@@ -52,36 +51,26 @@ class Result:
         return all(self.settings.get(key) == value for key, value in rule.items() if key not in ("seed", *open_))
 
 
-ARITHMETIC = ("networks", "heads", "tf32")
-"""of a stage's record in ``trained``: what decides how exactly numbers are computed"""
-
-AROUND = ("compiled", "torch", "driver")
-"""what may change the last digits, and so the course of a training, but not what is computed"""
-
-
-def numerics(content: Mapping[str, Any], names: Iterable[str] = (*ARITHMETIC, *AROUND)) -> tuple[str, ...]:
-    """How a run's stages were computed, each way once, in words.
-
-    >>> numerics({"trained": [{"networks": "bf16", "tf32": False}] * 2}, ["networks", "tf32"])
-    ('networks bf16, tf32 False',)
-    """
-    stages = content.get("trained") or [None]
-    said = ["not recorded" if stage is None else ", ".join(f"{n} {stage.get(n)}" for n in names) for stage in stages]
-    return tuple(dict.fromkeys(said))
-
-
-def check_numerics(runs: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuses to take the mean over runs, by their names, that were not computed with the same precision."""
-    ways: dict[tuple[str, ...], str] = {}
-    for name, content in runs.items():
-        ways.setdefault(numerics(content, ARITHMETIC), name)
-    if len(ways) > 1:
-        (one, first), (other, second) = list(ways.items())[:2]
-        raise InputError(
-            f"{second} and {first} were computed differently ({'; '.join(other)} and {'; '.join(one)}): remove "
-            "one of them, since a mean would mix both"
-        )
-
+RESULT: Form = {
+    **{key: METRICS[key] for key in ("method", "dataset", "split", "seed", "hardware")},
+    "variant?": str,
+    "versions": {"torch": str},
+    "commit": (str, type(None)),
+    "seconds": {"stage_one": float, "discovery": [float]},
+    "trained?": [TRAINED],
+    "stage_one?": SCORE,
+    "steps": [
+        {
+            **{key: STEP[key] for key in ("joint", "new_by_step_joint", "new_by_step_novel")},
+            "known?": int,
+            "novel?": int,
+            "original_rt?": (type(None), SCORES),
+            **{key: STEP[key] for key in ("calibrated?", "confusion?", "weight_norms?")},
+        }
+    ],
+    "config": {"learner": dict},
+}
+"""a kept result: what the pages show of a run"""
 
 CONTINUAL = "c-gcd"
 """the protocol of continual category discovery, and the folder of its results"""
@@ -155,37 +144,3 @@ def grouped(results: list[Result]) -> dict[tuple[str, str, str], list[Result]]:
     for group in groups.values():
         check_numerics({result.name: result.content for result in group})
     return groups
-
-
-@cache
-def _published() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(files("hoarfrost.paper").joinpath("published.json").read_text("utf-8"))
-    return content
-
-
-def published() -> list[dict[str, Any]]:
-    """The paper's numbers, a row a table, method, data set and split."""
-    rows: list[dict[str, Any]] = _published()["rows"]
-    return rows
-
-
-def continual_published() -> list[dict[str, Any]]:
-    """Of continual category discovery: All after the last stage, a row a method, data set and split."""
-    rows: list[dict[str, Any]] = _published()["continual"]
-    return rows
-
-
-def published_row(dataset: str, split: str, method: str, table: str | None = None) -> dict[str, Any] | None:
-    """The paper's numbers for a group, if it has any; of the main comparison, unless a table is named."""
-    for row in published():
-        if (row["dataset"], row["split"], row["method"]) == (dataset, split, method) and table in (None, row["table"]):
-            return row
-    return None
-
-
-def published_average(table: str, method: str) -> dict[str, Any] | None:
-    """Old, New and All over a table's data sets, as printed, if they are; and what is odd about them."""
-    for row in _published()["averages"]:
-        if (row["table"], row["method"]) == (table, method):
-            return dict(row)
-    return None

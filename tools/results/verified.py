@@ -9,13 +9,14 @@ from statistics import mean
 from typing import Any, TypeGuard
 
 from hoarfrost.metrics import harmonic_mean
-from hoarfrost.paper import pictures
-from hoarfrost.paper.findings import FINDINGS, Finding, Scores, published_scores, scores_of
 from hoarfrost.paper.plan import Planned
-from hoarfrost.paper.records import Result, grouped, published, read_results
+from hoarfrost.paper.published import published
 from hoarfrost.paper.tables import ONE_STEP, TWO_STEPS
 from hoarfrost.paper.text import markdown, spread
 from hoarfrost.printing import format_score
+from tools.results import figures
+from tools.results.findings import FINDINGS, Finding, Scores, published_scores, scores_of
+from tools.results.kept import Result, grouped, read_results
 
 BEGIN = "<!-- made by make results -->"
 NEAR = 5.0
@@ -183,7 +184,7 @@ def make_tables(folder: Path) -> str:
         if any(finding.answer(scores) for finding in findings):
             header = ["finding", "our runs", "holds", "in the paper's tables"]
             parts += [f"### {dataset} {split}\n", markdown(header, rows) + "\n"]
-    parts += pictures.section(groups, "figures")
+    parts += figures.section(groups, "figures")
     parts.append("## Every published row\n")
     found = list(comparisons(groups))
     released = [row for row in comparisons(grouped(read_results(folder / "released"))) if row.seeds]

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from hoarfrost.methods import get_method
-from hoarfrost.paper.__main__ import main
-from hoarfrost.paper.page import make_page
-from hoarfrost.paper.records import published, published_row, read_results
+from hoarfrost.paper.published import published, published_row
 from hoarfrost.recipes import get_recipe
 from hoarfrost.settings import to_json
+from tools.results.__main__ import main
+from tools.results.kept import read_results
+from tools.results.page import make_page
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from hoarfrost.paper import tables
-from hoarfrost.paper.__main__ import main
-from hoarfrost.paper.findings import FINDINGS, published_scores, scores_of
-from hoarfrost.paper.page import HEADLINE, headline
-from hoarfrost.paper.records import Result, grouped, read_results
 from hoarfrost.paper.text import renewed
-from hoarfrost.paper.verified import BEGIN, comparisons, make_tables, minutes
+from tools.results.__main__ import main
+from tools.results.findings import FINDINGS, published_scores, scores_of
+from tools.results.kept import Result, grouped, read_results
+from tools.results.page import HEADLINE, headline
+from tools.results.verified import BEGIN, comparisons, make_tables, minutes
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reproducibility.md"

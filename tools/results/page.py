@@ -8,11 +8,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from hoarfrost.paper import continual, pictures, tables
-from hoarfrost.paper.records import ARITHMETIC, CONTINUAL, Result, grouped, numerics, published_row, read_results
+from hoarfrost.paper import tables
+from hoarfrost.paper.numerics import ARITHMETIC, numerics
+from hoarfrost.paper.published import published_row
 from hoarfrost.paper.text import markdown, slashed, spread
 from hoarfrost.printing import format_score
 from hoarfrost.recipes import PRINTED
+from tools.results import continual, figures
+from tools.results.kept import CONTINUAL, Result, grouped, read_results
 
 HEADLINE = "<!-- made by make results: table 4 on cifar100 -->"
 """where the README has it"""
@@ -338,7 +341,7 @@ def make_page(folder: Path) -> str:
             title = f"### Table {name.removeprefix('table')} on {dataset}. {tables.get_table(name).title}\n"
             lines = tables.lines(name, [dataset], contents(part))
             parts += [title, markdown(*tables.grid(lines)) + "\n", *(f"- {note}\n" for note in tables.notes(lines))]
-    parts += pictures.section(groups, "docs/figures")
+    parts += figures.section(groups, "docs/figures")
     for name, kept in variants.items():
         one, many = by_steps(grouped(kept))
         tables_of = [table(part) + "\n" for table, part in ((one_step_table, one), (many_step_table, many)) if part]

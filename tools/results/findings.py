@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any, TypeAlias
 
-from hoarfrost.paper.records import Result, published
+from hoarfrost.paper.published import published
 from hoarfrost.printing import format_score
+from tools.results.kept import Result
 
 Scores: TypeAlias = Mapping[str, Mapping[str, float]]
 """of each method: what `LABELS` names, after its last step unless it says otherwise"""

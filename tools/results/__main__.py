@@ -1,10 +1,10 @@
 """Keeps results and makes the page of them.
 
-python -m hoarfrost.paper keep RUN [RUN …] [--to results]     a finished run folder's figures as one JSON file
-python -m hoarfrost.paper page [--results results]            prints RESULTS.md
-python -m hoarfrost.paper figures                             draws the paper's figures into docs/figures/
-python -m hoarfrost.paper splits                              writes the lists of images of continual category discovery
-python -m hoarfrost.paper renew PAGE [PAGE …]                 renews the tables in docs/reproducibility.md and README.md
+python -m tools.results keep RUN [RUN …] [--to results]     a finished run folder's figures as one JSON file
+python -m tools.results page [--results results]            prints RESULTS.md
+python -m tools.results figures                             draws the paper's figures into docs/figures/
+python -m tools.results splits                              writes the lists of images of continual category discovery
+python -m tools.results renew PAGE [PAGE …]                 renews the tables in docs/reproducibility.md and README.md
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import sys
 from pathlib import Path
 
 from hoarfrost.errors import InputError
-from hoarfrost.paper.page import BEYOND, ESTIMATED, HEADLINE, beyond, estimated, headline, make_page
-from hoarfrost.paper.pictures import write_all
-from hoarfrost.paper.records import collect, grouped, read_results
-from hoarfrost.paper.splits import LISTED, listed
 from hoarfrost.paper.text import renewed
-from hoarfrost.paper.verified import BEGIN, make_tables
 from hoarfrost.printing import printable, printable_lines
 from hoarfrost.store import write_json
+from tools.results.figures import write_all
+from tools.results.kept import collect, grouped, read_results
+from tools.results.page import BEYOND, ESTIMATED, HEADLINE, beyond, estimated, headline, make_page
+from tools.results.splits import LISTED, listed
+from tools.results.verified import BEGIN, make_tables
 
 MADE = {BEGIN: make_tables, HEADLINE: headline, BEYOND: beyond, ESTIMATED: estimated}
 """what stands between which marks of a page"""
@@ -29,7 +29,7 @@ MADE = {BEGIN: make_tables, HEADLINE: headline, BEYOND: beyond, ESTIMATED: estim
 
 def main(arguments: list[str] | None = None) -> int:
     """One of the five."""
-    parser = argparse.ArgumentParser(prog="python -m hoarfrost.paper", description="Keep results; make their page.")
+    parser = argparse.ArgumentParser(prog="python -m tools.results", description="Keep results; make their page.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     keep = verbs.add_parser("keep", help="keep the figures of finished run folders")
     keep.add_argument("runs", nargs="+", type=Path, metavar="RUN")
@@ -74,11 +74,11 @@ def main(arguments: list[str] | None = None) -> int:
         for run in given.runs:
             print(printable(str(collect(run, given.to, run.name if given.folder_names else None))))
     except InputError as error:
-        print(f"hoarfrost.paper: {printable(str(error))}", file=sys.stderr)
+        print(f"tools.results: {printable(str(error))}", file=sys.stderr)
         return 2
     except OSError as error:
         where = printable(str(error.filename))
-        print(f"hoarfrost.paper: {error.strerror or error} for {where}: check the path", file=sys.stderr)
+        print(f"tools.results: {error.strerror or error} for {where}: check the path", file=sys.stderr)
         return 2
     return 0
 

@@ -1,0 +1,1 @@
+"""What only those who maintain hoarfrost run; it is not installed."""
