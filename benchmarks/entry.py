@@ -67,7 +67,7 @@ def refused() -> type[Exception]:
 
 def said(learner: Any, images: Any) -> dict[str, NDArray[Any]]:
     """All that a model says of images, in arrays."""
-    outputs, found = attribute(learner, SCORES)(images), {}
+    outputs, found = attribute(learner, SCORES)(images), dict[str, Any]()
     for name in OF_IMAGES:
         value = getattr(outputs, name)
         if isinstance(value, tuple):

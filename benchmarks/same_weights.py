@@ -32,6 +32,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
+from functools import partial
 from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -218,9 +219,9 @@ def draw() -> None:
     for path in sorted(Path("new").iterdir()):
         shutil.copy(path, "mixed")
     for path in (path for folder in ("mixed", "nothing-new") for path in sorted(Path(folder).iterdir())):
-        kind = path.name.partition("-")[0]
-        Path(f"checked/kind-{kind}").mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, f"checked/kind-{kind}")
+        checked = Path(f"checked/kind-{path.name.partition('-')[0]}")
+        checked.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, checked)
 
 
 def sets(**settings: Any) -> list[str]:
@@ -343,7 +344,7 @@ def cases() -> dict[str, Callable[[], Case]]:
     names = dict.fromkeys(place.partition(".")[0] for place in answer("methods"))
     for method, settings in [*((name, {}) for name in names), *OTHERWISE]:
         other = "".join(f" {key}={value}" for key, value in settings.items())
-        found[f"digits/{method}{other}"] = lambda method=method, settings=settings: preset(method, settings)
+        found[f"digits/{method}{other}"] = partial(preset, method, settings)
     found |= {
         "scenario/mixed": lambda: scenario("--split", "4-3-3", "--mixed", "0.3", "--novel", "auto"),
         "scenario/c-gcd": lambda: scenario("--split", "5-3-2", "--protocol", "c-gcd", "--seed", "1"),
