@@ -352,7 +352,7 @@ def cases() -> dict[str, Callable[[], Case]]:
         "photographs/tuned": tuned,
         "photographs/half-way": half_way,
         "photographs/averaged": averaged,
-        **{f"photographs/{method}": by_method(method) for method in ("frost", "kmeans", "happy", "vb-cgcd")},
+        **{f"photographs/{method}": by_method(method) for method in ("frost", "kmeans", "vb-cgcd")},
         "little-pictures": little_pictures,
         "commands": commands,
         "demo": demonstration,
