@@ -377,9 +377,8 @@ def write(file: Path, only: Sequence[str], keep: Path | None) -> None:
                     content[name] = {"failed": {"": "".join(traceback.format_exception_only(error)).strip()}}
             if keep is None:
                 shutil.rmtree(folder)
+            file.write_text(json.dumps(content, indent=1) + "\n")
             print(f"{name:50} {time.process_time() - began:5.1f} s of CPU", file=sys.stderr, flush=True)
-    text = json.dumps(content, indent=1)
-    file.write_text(text + "\n")
 
 
 def changes(part: str, before: dict[str, str], now: dict[str, str]) -> tuple[list[str], list[str]]:
