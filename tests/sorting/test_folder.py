@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from hoarfrost.metrics import match_clusters
-from hoarfrost.sorting.evidence import Evidence, Floats, Ids, Roughness
-from hoarfrost.sorting.folder import Sorting, renumbered, sort_folder
+from hoarfrost.sorting.evidence import Evidence, Floats, Ids
+from hoarfrost.sorting.folder import CERTAIN, LEAST, Sorter, Sorting, renumbered, sort_folder
 from hoarfrost.sorting.space import KnownClasses, Space
 
-GAUSSIAN, COST = Roughness(1.0, 0.05), 5.0
+GAUSSIAN = Sorter(0.4, 0.4)
 WIDTH, OLD, NEW, IMAGES = 24, 6, 3, 20
 
 
@@ -32,7 +32,7 @@ def drawn(seed: int) -> tuple[KnownClasses, Floats, Ids]:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_mixed_folder_is_sorted(seed: int) -> None:
     known, folder, true = drawn(seed)
-    found = sort_folder(known, folder, GAUSSIAN, COST)
+    found = sort_folder(known, folder, GAUSSIAN)
     assert found.novel == NEW
     old = true < OLD
     assert (found.labels[old] == true[old]).mean() > 0.97
@@ -43,14 +43,14 @@ def test_a_mixed_folder_is_sorted(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_folder_without_anything_new_has_no_new_class(seed: int) -> None:
     known, folder, true = drawn(seed)
-    found = sort_folder(known, folder[true < OLD], GAUSSIAN, COST)
+    found = sort_folder(known, folder[true < OLD], GAUSSIAN)
     assert found.novel == 0
     assert (found.labels < OLD).all()
 
 
 def test_with_only_new_none_is_of_a_known_class() -> None:
     known, folder, _ = drawn(0)
-    found = sort_folder(known, folder, GAUSSIAN, COST, only_new=True)
+    found = sort_folder(known, folder, GAUSSIAN, only_new=True)
     assert found.novel == OLD + NEW
     assert found.labels.min() == OLD
 
@@ -58,21 +58,21 @@ def test_with_only_new_none_is_of_a_known_class() -> None:
 @pytest.mark.parametrize("novel", [1, 2, 4])
 def test_a_given_number_is_found(novel: int) -> None:
     known, folder, true = drawn(1)
-    found = sort_folder(known, folder[true >= OLD], GAUSSIAN, COST, novel=novel, only_new=True)
+    found = sort_folder(known, folder[true >= OLD], GAUSSIAN, novel=novel, only_new=True)
     assert found.novel == novel
     assert set(found.labels.tolist()) == set(range(OLD, OLD + novel))
 
 
 def test_the_same_folder_is_sorted_the_same_again() -> None:
     known, folder, _ = drawn(2)
-    first, second = (sort_folder(known, folder, GAUSSIAN, COST).labels for _ in range(2))
+    first, second = (sort_folder(known, folder, GAUSSIAN).labels for _ in range(2))
     assert (first == second).all()
 
 
 def test_features_moved_and_scaled_are_sorted_the_same() -> None:
     known, folder, _ = drawn(0)
     moved = KnownClasses(known.count, known.mean * 7 + 2, known.within * 49, known.degrees)
-    found, expected = sort_folder(moved, folder * 7 + 2, GAUSSIAN, COST), sort_folder(known, folder, GAUSSIAN, COST)
+    found, expected = sort_folder(moved, folder * 7 + 2, GAUSSIAN), sort_folder(known, folder, GAUSSIAN)
     assert (found.labels == expected.labels).all()
 
 
@@ -80,7 +80,7 @@ def test_a_point_is_moved_without_its_own_part_in_its_class() -> None:
     random = np.random.default_rng(0)
     points, labels = random.normal(size=(12, 2)) * 3, random.integers(0, 4, 12)
     between, count, mean = np.array([4.0, 2.0]), np.array([5.0]), np.array([[1.0, -1.0]])
-    evidence = Evidence(between, GAUSSIAN)
+    evidence = Evidence(between, 0.4)
     sorting = Sorting(evidence, points, count, mean)
     sorting.moves = 1
     found, expected = sorting._moved(labels), []
@@ -89,12 +89,47 @@ def test_a_point_is_moved_without_its_own_part_in_its_class() -> None:
         for label in range(labels.max() + 1):
             members = [points[i] for i in range(12) if labels[i] == label and i != at]
             own = [*members, *([mean[0]] * 5 if label == 0 else [])]
-            effective = GAUSSIAN.effective(np.array([float(len(own))]))
+            images = np.array([float(len(own))])
             centre = np.mean(own, axis=0) if own else np.zeros(2)
             alone = not own and label == labels[at]
-            scores.append(-np.inf if alone else evidence.densities(point[None], effective, centre[None])[0, 0])
+            scores.append(-np.inf if alone else evidence.densities(point[None], images, centre[None])[0, 0])
         expected.append(int(np.argmax(scores)))
     assert found.tolist() == renumbered(np.array(expected), 1).tolist()
+
+
+def test_a_few_images_like_each_other_are_strange_and_no_class() -> None:
+    known, folder, true = drawn(0)
+    few = np.flatnonzero(true == OLD)[: LEAST - 1]
+    rest = np.flatnonzero(true < OLD + NEW - 1)
+    chosen = np.concatenate([rest[true[rest] != OLD], few])
+    found = sort_folder(known, folder[chosen], GAUSSIAN)
+    assert found.novel == NEW - 2
+    assert found.strange[-len(few) :].all()
+    assert not found.strange[: -len(few)].any()
+
+
+def test_what_is_worth_no_more_than_twice_what_chance_makes_is_not_new() -> None:
+    known, folder, _ = drawn(0)
+    worth = sort_folder(known, folder, GAUSSIAN).worth
+    some = Sorter(0.4, 0.4, chance=float(worth.sum()) / CERTAIN * 0.99)
+    found = sort_folder(known, folder, some)
+    assert found.novel == NEW
+    assert found.least == (worth > some.chance).sum() < NEW
+    none = sort_folder(known, folder, Sorter(0.4, 0.4, chance=float(worth.sum()) / CERTAIN))
+    assert none.novel == none.most == 0
+    assert (none.labels < OLD).all()
+
+
+def test_a_half_of_a_class_is_most_like_its_other_half() -> None:
+    known, folder, true = drawn(2)
+    found = sort_folder(known, folder[true >= OLD], GAUSSIAN, novel=NEW + 1, only_new=True)
+    own = true[true >= OLD]
+    of = [np.bincount(own[found.labels == OLD + c]).argmax() for c in range(NEW + 1)]
+    halves = [c for c in range(NEW + 1) if of.count(of[c]) == 2]
+    assert len(halves) == 2
+    among_new = found.likeness[:, OLD:]
+    assert np.nanargmax(among_new[halves[0]]) == halves[1]
+    assert np.isnan(among_new[halves[0], halves[0]])
 
 
 def test_classes_are_round_in_the_space_that_is_looked_at() -> None:

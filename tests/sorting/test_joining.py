@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from hoarfrost.sorting.evidence import Evidence, Floats, Roughness
+from hoarfrost.sorting.evidence import Evidence, Floats
 from hoarfrost.sorting.joining import Groups, Ids, join
 
-EVIDENCE = Evidence(np.array([3.0, 1.0, 0.3]), Roughness(1.5, 0.2))
+EVIDENCE = Evidence(np.array([3.0, 1.0, 0.3]), 0.4)
 
 
 def some_groups(seed: int, known: int, others: int) -> tuple[Floats, Floats]:
@@ -18,20 +18,12 @@ def some_groups(seed: int, known: int, others: int) -> tuple[Floats, Floats]:
     return random.integers(1, 30, known + others).astype(float), random.normal(scale=1.5, size=(known + others, 3))
 
 
-def of(count: float, mean: Floats) -> float:
-    effective = EVIDENCE.roughness.effective(np.array([count]))
-    return float(EVIDENCE.of(effective, mean[None])[0])
-
-
 def gain(first: tuple[float, Floats], second: tuple[float, Floats]) -> float:
-    """Both means weigh as much as their effective images; the evidence of the whole adds those up."""
     (n, x), (m, y) = first, second
-    one, other = (float(EVIDENCE.roughness.effective(np.array([v]))[0]) for v in (n, m))
-    mean = (one * x + other * y) / (one + other)
-    return float(EVIDENCE.of(np.array([one + other]), mean[None])[0]) - of(n, x) - of(m, y)
+    return float(EVIDENCE.gains(n, x, np.array([m]), y[None])[0])
 
 
-def naive(count: Floats, mean: Floats, known: int, cost: float, novel: int | None) -> Ids:
+def naive(count: Floats, mean: Floats, known: int, novel: int | None) -> Ids:
     groups = {k: (float(count[k]), mean[k]) for k in range(len(count))}
     members = {k: [k] for k in groups}
     while True:
@@ -42,7 +34,7 @@ def naive(count: Floats, mean: Floats, known: int, cost: float, novel: int | Non
         if not pairs:
             break
         into, one = max(pairs, key=lambda pair: gain(groups[pair[0]], groups[pair[1]]))
-        if novel is None and gain(groups[into], groups[one]) <= -cost:
+        if novel is None and gain(groups[into], groups[one]) <= 0:
             break
         (n, x), (m, y) = groups[into], groups.pop(one)
         groups[into] = (n + m, (n * x + m * y) / (n + m))
@@ -54,22 +46,34 @@ def naive(count: Floats, mean: Floats, known: int, cost: float, novel: int | Non
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize(("known", "cost", "novel"), [(0, 0.0, None), (3, 0.0, None), (3, 4.0, None), (2, 0.0, 2)])
-def test_the_same_pairs_are_joined(seed: int, known: int, cost: float, novel: int | None) -> None:
+@pytest.mark.parametrize(("known", "novel"), [(0, None), (3, None), (2, 2)])
+def test_the_same_pairs_are_joined(seed: int, known: int, novel: int | None) -> None:
     count, mean = some_groups(seed, known, 12)
-    found = join(Groups(EVIDENCE, count, mean, known), cost, novel)
-    assert found.to.tolist() == naive(count, mean, known, cost, novel).tolist()
+    found = join(Groups(EVIDENCE, count, mean, known), novel)
+    assert found.to.tolist() == naive(count, mean, known, novel).tolist()
     assert len(found.gains) == 12 - len(np.unique(found.to[found.to >= known]))
 
 
 def test_known_classes_are_never_joined() -> None:
     count, mean = np.full(5, 20.0), np.zeros((5, 3))
-    found = join(Groups(EVIDENCE, count, mean, 4), 0.0)
+    found = join(Groups(EVIDENCE, count, mean, 4))
     assert found.to.tolist() == [0]
 
 
-def test_a_higher_cost_leaves_fewer_classes() -> None:
+@pytest.mark.parametrize("seed", range(4))
+def test_what_joining_gains_is_read_off_a_table_exactly_enough(seed: int) -> None:
+    count, mean = some_groups(seed, 2, 12)
+    groups, others = Groups(EVIDENCE, count, mean, 2), np.arange(1, 14)
+    groups.join(7, 3)
+    expected = EVIDENCE.gains(float(groups.count[0]), groups.mean[0], groups.count[others], groups.mean[others])
+    assert np.allclose(groups.gains(0, others), expected, rtol=0.01, atol=0.03)
+    assert groups.count[3] == count[3] + count[7]
+    assert np.allclose(groups.mean[3], (count[3] * mean[3] + count[7] * mean[7]) / (count[3] + count[7]))
+
+
+def test_rougher_classes_are_fewer() -> None:
     count, mean = some_groups(5, 2, 25)
-    left = [len(np.unique(join(Groups(EVIDENCE, count, mean, 2), cost).to)) for cost in (0.0, 5.0, 50.0)]
+    found = [join(Groups(Evidence(EVIDENCE.between, r), count, mean, 2)).to for r in (0.05, 0.4, 3.0)]
+    left = [len(np.unique(to)) for to in found]
     assert left == sorted(left, reverse=True)
     assert left[0] > left[-1]
