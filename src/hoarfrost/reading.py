@@ -7,7 +7,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from io import BufferedRandom, BufferedReader
 from pathlib import Path
 from typing import Any, NoReturn
@@ -127,6 +127,18 @@ def _parsed(content: bytes) -> Any:
     if b"\\u" in content:  # half a character, which cannot be written again, is a ValueError too
         json.dumps(found, ensure_ascii=False).encode()
     return found
+
+
+def numbers_in(content: Any) -> Iterator[float]:
+    """All numbers within JSON content.
+
+    >>> list(numbers_in({"a": [1, {"b": 2.5}], "c": None, "d": True}))
+    [1, 2.5]
+    """
+    if isinstance(content, int | float) and not isinstance(content, bool):
+        yield content
+    for item in _inside(content):
+        yield from numbers_in(item)
 
 
 def _inside(whole: Any) -> Iterable[Any]:

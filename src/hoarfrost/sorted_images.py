@@ -278,7 +278,8 @@ def _folder(into: Path, inside: Path) -> Path:
                 if below.is_dir():
                     break
             folder = below
-            _check_inside(into, folder)
+            if folder.is_symlink():  # others lead nowhere, and looking at each would take minutes far down
+                _check_inside(into, folder)
     _check_inside(into, folder)
     return folder
 

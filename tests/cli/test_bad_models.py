@@ -118,6 +118,10 @@ BROKEN: dict[str, tuple[Build, Words]] = {
         ),
         ("model.json", "damaged", "an edit"),
     ),
+    "a discovery of fewer images than none": (
+        change_model(discovery={"images": 1, "known": 2, "unsure": -1, "new": [], "count": None}),
+        ("model.json", "damaged", "do not add up"),
+    ),
     "another backbone in its configuration": (change_config(backbone="resnet18"), ("damaged", "another backbone")),
     "weights missing": (lambda model: (model / "weights.safetensors").unlink(), ("weights.safetensors",)),
     "weights cut": (lambda model: cut(model / "weights.safetensors"), ("weights.safetensors", "damaged")),

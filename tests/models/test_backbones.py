@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hoarfrost.errors import InputError
 from hoarfrost.losses.terms import CrossEntropy
 from hoarfrost.models.backbone import ALL, Backbone, Input
-from hoarfrost.models.backbones import BACKBONES, build_backbone
+from hoarfrost.models.backbones import BACKBONES, build_backbone, traits_of
 from hoarfrost.models.efficientnet import EfficientNet
 from hoarfrost.models.network import Design, Network
 from hoarfrost.models.resnet import BasicBlock, Conv, ResNet
@@ -285,3 +285,32 @@ def test_a_convolution_with_a_rounded_weight_is_one_with_that_weight(
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(layer.rounded.grad, weight.grad)
     assert layer.weight.grad is None
+
+
+class Untrue(Patches):
+    """One that says of itself what is not so."""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        *(("width", value, "has no width") for value in (0, -1, 2.5, "4", 10**12, None)),
+        *(("parts", value, "has no parts by name") for value in (None, [nn.ReLU()], {"one": 1})),
+        ("input", None, "has no Input"),
+        ("input", Input(side="8"), "no whole number"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_backbone_says_of_itself_is_checked(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: Any, words: str
+) -> None:
+    monkeypatch.setitem(BACKBONES, "untrue", lambda _: Untrue())
+    monkeypatch.setattr(Untrue, name, value)
+    with pytest.raises(InputError, match=f"the backbone Untrue .*{words}"):
+        traits_of("untrue")
+
+
+def test_features_of_another_width_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Untrue, "width", Patches.width + 1)
+    network = Network(Untrue(), 2, Design())
+    with pytest.raises(InputError, match=r"the backbone Untrue gives .*, not \(B, width\)"):
+        network(random_images(2, 3, 64, 64))

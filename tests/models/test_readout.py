@@ -321,8 +321,10 @@ def test_a_model_of_an_earlier_version_has_a_temperature_of_one(three_steps: Sce
         path.write_text(json.dumps({**content, "temperature": wrong}))
         with pytest.raises(InputError, match="damaged"):
             Learner.load(tmp_path / "model", "cpu")
-    for wrong in (1.0, -0.1, "some"):
-        path.write_text(json.dumps({**content, "calibration": {**calibration, "novel_impurity": wrong}}))
+    fractions = [("novel_impurity", wrong) for wrong in (1.0, -0.1, "some")]
+    divisors = [(name, size) for name in ("novel_temperature", "unlike") for size in (0.0, -1.0, 1e-300, 1e300, "some")]
+    for name, damaged in (*fractions, *divisors):
+        path.write_text(json.dumps({**content, "calibration": {**calibration, name: damaged}}))
         with pytest.raises(InputError, match="damaged"):
             Learner.load(tmp_path / "model", "cpu")
 

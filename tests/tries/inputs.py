@@ -14,7 +14,7 @@ from hoarfrost.cli import main
 from .arrays import arrays
 from .children import asked, in_children, writing_little
 from .judge import Try, Words, contents, judged
-from .kept import features, plugins, tables
+from .kept import features, numbers, plugins, tables
 from .pickles import pickles
 from .pictures import folders, pictures
 from .place import copied
@@ -58,6 +58,7 @@ KINDS = {
     "paths": Kind("long and deep paths", _with(paths, "model2", "unsorted")),
     "swaps": Kind("files swapped while they are read", _with(swaps, "model2", "unsorted")),
     "tables": Kind("tables of classes", _with(tables, "model2", "unsorted", "checked")),
+    "numbers": Kind("numbers of a model", _with(numbers, "model2", "unsorted", "checked")),
     "features": Kind("kept features", _with(features, "model2", "unsorted")),
     "plugins": Kind("files of one's own, imported", _with(plugins, "known")),
     "words": Kind("command lines", _with(command_lines, "model", "model2", "known", "checked", "unsorted")),

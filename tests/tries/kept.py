@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import signal
+import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from .hostile_values import NAMES, Random
 from .judge import Try, Words
 from .place import DISCOVER, EVALUATE, FIT, PREDICT
 from .sorting import SORT
-from .written import no_file
+from .written import no_file, places_in
 
 TABLE_READERS: tuple[Words, ...] = (
     PREDICT,
@@ -62,6 +64,49 @@ def _edit(random: Random, rows: int) -> Edit:
     id_, into = (random.choice([*range(rows), *range(rows), -1, rows, 10**9]) for _ in range(2))
     name = random.choice([*NAMES, None]) if verb == "rename" else None
     return Edit(verb, id_, name=name, into=into if verb == "merge" and random.random() < 0.9 else None)  # type: ignore
+
+
+NUMBERED = ("channels", "heads", "classes", "temperature", "calibration", "discovery")
+OTHER_NUMBERS: tuple[object, ...] = (
+    0,
+    0.0,
+    -1,
+    -0.5,
+    1.5,
+    1e-308,
+    1e-40,
+    1e30,
+    1e38,
+    1e308,
+    -1e308,
+    2**62,
+    10**9,
+    [],
+    None,
+)
+
+
+def numbers(random: Random) -> Try:
+    """A model with numbers that no training makes: of what it expects, of what it found, of its classes."""
+    path = Path("model2/model.json")
+    content = json.loads(path.read_bytes())
+    places = [place for place in places_in(content) if place[0] in NUMBERED]
+    said = []
+    # What lies deep comes first: it may be gone after what lies above.
+    for *way, last in sorted(random.sample(places, random.choice([1, 1, 2, 4])), key=len, reverse=True):
+        inside = content
+        for key in way:
+            inside = inside[key]
+        before = inside[last]
+        inside[last] = (
+            before * 2 if isinstance(before, list) and random.random() < 0.5 else random.choice(OTHER_NUMBERS)
+        )
+        said.append(f"{'.'.join(map(str, (*way, last)))} {inside[last]}"[:60])
+    path.write_text(json.dumps(content))
+    discover = (*DISCOVER[:1], "model2", *DISCOVER[2:])
+    commands: tuple[Words, ...] = (PREDICT, (*PREDICT, "--json"), EVALUATE, SORT, ("classes", "model2"))
+    command = random.choice((*commands, discover, (*discover[:3], *discover[5:])))
+    return Try(command, f"{command[0]}, {', '.join(said)}", blamed=("model2", "new ones", "images", "new class"))
 
 
 HEADERS = ("1+" * 5000, "(" * 9000, "-" * 9000 + "1", "[" * 4000, "{'descr': '<f4'}", "{'a':" * 3000, "9" * 9000, "")
@@ -128,21 +173,97 @@ LIES = (
     "x = '\ud800'",
 )
 
+NETWORK = """
+import torch
+from hoarfrost.models.backbone import Backbone, Input
+from hoarfrost.models.backbones import BACKBONES
+class Mine(Backbone):
+    width = {width}
+    input = Input({given})
+    pretrained = {pretrained}
+    def __init__(self):
+        super().__init__()
+        self.one = torch.nn.Linear(1, 4)
+    @property
+    def parts(self):
+        return {parts}
+    def forward(self, images):
+        features = self.one(images.mean(dim=(1, 2, 3))[:, None])
+        {forward}
+BACKBONES['mine'] = lambda channels: Mine()
+"""
+
+WELL = {"width": "4", "given": "", "pretrained": "False", "parts": "{'one': self.one}", "forward": "return features"}
+
+UNTRUE = {
+    "width": ("5", "0", "-1", "2.5", "'4'", "10**12", "None"),
+    "given": ("side=0", "side=-8", "channels=2", "channels=3", "mean=(0.5,)", "side=10**9", "side='8'"),
+    "pretrained": ("True", "'yes'", "None"),
+    "parts": ("{}", "None", "{'one': self}", "{'two': torch.nn.Linear(1, 1)}", "[self.one]", "1 / 0"),
+    "forward": (
+        "return features[:-1]",
+        "return features[0]",
+        "return features * float('nan')",
+        "return features.double()",
+        "return features.detach().numpy()",
+        "return features.detach()",
+        "return torch.randn(len(images), 4)",
+        "return None",
+        "raise ValueError('no')",
+        "raise SystemExit(5)",
+        "1 / 0",
+        "while True: pass",
+        "return features.to('meta')",
+        "images.zero_(); return features",
+    ),
+}
+"""what a backbone may say of itself that is not so"""
+
+
+def _code(random: Random) -> str:
+    """A file that cannot be imported, or a backbone that lies."""
+    if random.random() < 0.4:
+        return random.choice(LIES)
+    some = random.choice(sorted(UNTRUE))
+    return NETWORK.format(**{**WELL, some: random.choice(UNTRUE[some])})
+
 
 def plugins(random: Random) -> Try:
-    """A file of one's own that raises, loops or is no Python."""
-    code = random.choice(LIES)
+    """A file of one's own that raises, loops, lies or is no Python; or a package that does."""
+    code = _code(random)
     Path("mine.py").write_bytes(code.encode(errors="surrogatepass"))
-    verb = random.choice([("--backbone", "mine"), ("--method", "mine"), ("--method", "frost")])
+    verb: Words = random.choice([*2 * [("--backbone", "mine")], ("--method", "mine"), ("--method", "frost")])
+    if NETWORK[:40] in code:
+        verb = ("--backbone", "mine", "--set", random.choice(["fit_frozen=[]", 'fit_frozen=["all"]']))
+    as_package = NETWORK[:40] not in code and random.random() < 0.3
+    if as_package:
+        Path("mine-1.dist-info").mkdir()
+        Path("mine-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+        points = "".join(f"[hoarfrost.{kind}]\nmine = mine:MINE\n" for kind in ("methods", "backbones", "datasets"))
+        Path("mine-1.dist-info/entry_points.txt").write_text(points)
 
     def imported(arguments: Words) -> object:
-        os.environ["HOARFROST_IMPORT"] = "mine.py"
+        if as_package:
+            sys.path.insert(0, str(Path().absolute()))
+        else:
+            os.environ["HOARFROST_IMPORT"] = "mine.py"
         signal.setitimer(signal.ITIMER_REAL, 2)
         signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
         try:
             return main(arguments)
+        except Exception as error:
+            *_, last = traceback.extract_tb(error.__traceback__)
+            if not last.filename.endswith("mine.py"):
+                raise
+            print(f"hoarfrost: its author sees a traceback: {type(error).__name__}", file=sys.stderr)
+            return 2
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            del os.environ["HOARFROST_IMPORT"]
+            os.environ.pop("HOARFROST_IMPORT", None)
+            if as_package:
+                sys.path.pop(0)
+                sys.modules.pop("mine", None)
 
-    return Try((*FIT, *verb), f"HOARFROST_IMPORT: {code[:40]!r}", main=imported, codes=(0, 2, 130))
+    what = " ".join(line for line in code.splitlines() if line not in NETWORK) or code
+    said = f"{'a package' if as_package else 'HOARFROST_IMPORT'}, {verb[0]}: {what[:120]!r}"
+    return Try((*FIT, *verb), said, main=imported, codes=(0, 2, 130))

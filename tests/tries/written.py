@@ -49,19 +49,19 @@ TEXTS = (
 )
 
 
-def _places(content: Any, where: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def places_in(content: Any, where: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The way to everything within JSON content."""
     items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
     found = [where] if where else []
     for key, item in items:
-        found += _places(item, (*where, key))
+        found += places_in(item, (*where, key))
     return found
 
 
 def changed_json(random: Random, content: Any) -> Any:
     """JSON content with one to three things replaced, removed or added."""
     for _ in range(random.choice([1, 1, 1, 2, 3])):
-        places = _places(content)
+        places = places_in(content)
         if not places:
             return content
         # What lies deep is not chosen more often, though there is more of it.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from torch import nn
 
 from hoarfrost import plugins
 from hoarfrost.errors import InputError
@@ -85,6 +86,10 @@ def name_of(backbone: Backbone) -> str:
     return f"{OBJECT}{kind.__module__}.{kind.__qualname__}"
 
 
+MOST_WIDE = 1 << 20
+"""features of an image; class means of as many take megabytes each"""
+
+
 class Traits(NamedTuple):
     """What can be said of a backbone before there are images."""
 
@@ -95,8 +100,24 @@ class Traits(NamedTuple):
 
     @classmethod
     def of(cls, backbone: Backbone) -> Traits:
-        """Of one that is there."""
+        """Of one that is there; one that says what cannot be is refused."""
+        if problem := _misfit(backbone):
+            raise InputError(f"the backbone {type(backbone).__qualname__} {problem}: ask its authors")
         return cls(backbone.input, tuple(backbone.parts), backbone.pretrained)
+
+
+def _misfit(backbone: Backbone) -> str:
+    """What cannot be in what a backbone says of itself, in words; empty where all can."""
+    width, parts, given = getattr(backbone, "width", None), backbone.parts, backbone.input
+    if not (isinstance(width, int) and 0 < width <= MOST_WIDE):
+        return f"has no width from 1 to {MOST_WIDE}"
+    if not (isinstance(parts, Mapping) and all(isinstance(part, nn.Module) for part in parts.values())):
+        return "has no parts by name"
+    if not isinstance(given, Input):
+        return "has no Input"
+    if not all(isinstance(size, int | None) for size in (given.side, given.still_side, given.channels)):
+        return "needs images of a size that is no whole number"
+    return ""
 
 
 def traits_of(name: str, own_backbone: Backbone | None = None, *, fetch: bool = True) -> Traits:

@@ -35,10 +35,14 @@ def _misfit(content: Mapping[str, Any]) -> str:
         table = class_table(content)
     except (InputError, TypeError) as error:
         return str(error)
+    found = content.get("discovery")
+    counts = [] if found is None else [found["known"], found["unsure"], *found["new"]]
     problems = {
         "images have 1 or 3 channels": content["channels"] not in (1, 3),
         "a head has no classes": min(sizes) < 1,
         "class_names do not fit the heads": sum(sizes) != len(table),
+        "the images of its discovery do not add up": found is not None
+        and (min(counts) < 0 or sum(counts) != found["images"]),
     }
     return next((problem for problem, found in problems.items() if found), "")
 

@@ -25,6 +25,7 @@ from hoarfrost.models.description import class_table, read_description
 from hoarfrost.models.network import Network, grow
 from hoarfrost.models.readout import Calibration, Known, Readout
 from hoarfrost.models.statistics import ClassStatistics
+from hoarfrost.reading import numbers_in
 from hoarfrost.settings import from_json, to_json
 from hoarfrost.unsorted.number import Count
 
@@ -35,13 +36,19 @@ FILES = frozenset({"model.json", *TENSORS, *BESIDE, "checkpoint.safetensors"})
 """what a model folder may hold; a checkpoint was left there by earlier versions that were killed"""
 
 
+LEAST, MOST = 1e-30, 1e30
+"""what a number may be that something is divided by: in single precision its inverse is one too"""
+
+
 def calibration_of(content: Mapping[str, Any]) -> Calibration:
-    """Of the content of ``model.json``; earlier versions had a temperature alone."""
+    """Of the content of ``model.json``, its numbers checked; earlier versions had a temperature alone."""
     found = {"temperature": content.get("temperature", 1.0), **content.get("calibration", {})}
     made = from_json(Calibration, found, "calibration")
-    require(made.temperature > 0 and (made.novel_temperature or 1) > 0, "its temperature is not above 0")
+    temperatures = made.temperature, made.novel_temperature
+    require(all(abs(number) <= MOST for number in numbers_in(found)), "a number in its calibration is too large")
+    require(all(some is None or some >= LEAST for some in temperatures), "its temperature is not above 0")
     require(0 <= made.novel_impurity < 1, "a fraction in its calibration is not from 0 to 1")
-    require(made.unlike is None or made.unlike > 0, "a distance in its calibration is not above 0")
+    require(made.unlike is None or made.unlike >= LEAST, "a distance in its calibration is not above 0")
     return made
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hoarfrost.errors import require
+from hoarfrost.errors import InputError, require
 from hoarfrost.losses.functional import student_t_logits
 from hoarfrost.models.backbone import Backbone
 from hoarfrost.models.heads import Cosine, CosineLinear
@@ -111,6 +111,10 @@ class Network(nn.Module):
             return images
         if not len(self.branches):
             features: Tensor = self.backbone(images)
+            shape = getattr(features, "shape", None)
+            if shape != (len(images), self.backbone.width):
+                kind = type(self.backbone).__qualname__
+                raise InputError(f"the backbone {kind} gives {shape or 'nothing'}, not (B, width): ask its authors")
             return features.float()
         assert isinstance(self.backbone, ResNet)
         shared = self.backbone.trunk(images)
