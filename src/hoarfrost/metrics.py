@@ -332,7 +332,8 @@ def calibration_by_chance(confidence: ArrayLike, bins: int = 15) -> float:
     """About what the calibration error of as many images is if their probabilities are true: not 0, by chance.
 
     In a bin the number that is right has the variance of the sum over p (1 - p), and the mean distance from the middle
-    of a normal distribution is sqrt(2 / pi) times its standard deviation. nan without images.
+    of a normal distribution is sqrt(2 / pi) times its standard deviation. Images are taken for independent: where some
+    repeat, or are alike, this is a lower bound. nan without images.
 
     >>> round(calibration_by_chance([0.9] * 100), 3), round(calibration_by_chance([0.9] * 10_000), 3)
     (0.024, 0.002)

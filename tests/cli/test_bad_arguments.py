@@ -14,6 +14,7 @@ ARGUMENTS: list[tuple[Words, Words]] = [
     (("predict", "model2"), ("DIR",)),
     ((*PREDICT, "more"), ("'more'",)),
     ((*PREDICT, "--jsn"), ("'--jsn'", "'--json'")),
+    ((*FIT, "--out", "x" * 240), ("--out", "xxx…", "too long")),
     ((*RUN, "--epoch", "3"), ("'--epoch'", "'--epochs'")),
     (("run", "--datset", "digits", "--out", "made"), ("--dataset",)),
     ((*FIT, "--method", "frots"), ("method", "'frots'", "'frost'")),

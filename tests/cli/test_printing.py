@@ -143,6 +143,12 @@ def test_a_figure_is_xml_whatever_the_classes_are_called(place: Place) -> None:
     assert not STEERING.search(page.replace("\n", ""))
 
 
+@pytest.mark.parametrize("mark", ["\u200e", "\u200f", "\u061c", "\u202e"])
+def test_no_mark_turns_the_direction_of_writing(mark: str) -> None:
+    assert mark not in printable(f"gnp{mark}.exe")
+    assert mark not in cell(f"gnp{mark}.exe")
+
+
 @pytest.mark.parametrize(
     "text", ["", "cat", "猫 und Kätzchen", "a b", "50% off; $HOME", "it's", os.fsdecode(b"caf\xe9")]
 )

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,25 @@ def test_a_signal_ends_a_command_with_one_line(tmp_path: Path, number: int, code
     assert "Traceback" not in said
     assert said.splitlines()[-1].startswith(words)
     assert sum(line.startswith("hoarfrost:") for line in said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_resume_is_promised_only_where_something_was_written(
+    tmp_path: Path, begun: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hoarfrost import cli
+
+    out = tmp_path / "out"
+    if begun:
+        (tmp_path / "out.unfinished").mkdir()
+
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hoarfrost.cli.fit.main", interrupted)
+    with suppress(SystemExit):
+        assert cli.main(["fit", "photographs", "--out", str(out)]) == 130
+    assert ("--resume" in capsys.readouterr().err) == begun
 
 
 def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def _in_words(content: dict[str, Any]) -> str:
     sure, right = content["calibration"], content["joint"]["all"]
     among = f"; {sure['sure_accuracy']:.1f} % of the {sure['sure']} images at 90 % or more" if sure["sure"] else ""
     lines.append(f"probabilities: {sure['probability']:.1f} % on average, {right:.1f} % of the images correct{among}")
-    lines.append(f"calibration error: {sure['error']:.3f} (about {sure['by_chance']:.3f} by chance alone)")
+    lines.append(f"calibration error: {sure['error']:.3f} (at least about {sure['by_chance']:.3f} by chance alone)")
     if content["auroc_new"] is not None:
         lines.append(f"new classes against old ones: AUROC {content['auroc_new']:.1f} (50 is chance)")
     return "\n".join(lines)
