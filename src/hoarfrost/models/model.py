@@ -48,7 +48,7 @@ def calibration_of(content: Mapping[str, Any]) -> Calibration:
     require(all(abs(number) <= MOST for number in numbers_in(found)), "a number in its calibration is too large")
     require(all(some is None or some >= LEAST for some in temperatures), "its temperature is not above 0")
     require(0 <= made.novel_impurity < 1, "a fraction in its calibration is not from 0 to 1")
-    distances = made.unlike, made.expected and made.expected.deviation
+    distances = made.unlike, None if made.expected is None else made.expected.deviation
     require(all(some is None or some >= LEAST for some in distances), "a distance in its calibration is not above 0")
     return made
 
