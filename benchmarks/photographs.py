@@ -373,7 +373,7 @@ def tables() -> tuple[str, str]:
     def scored_rows(title: str, rows: dict[str, str], more: str) -> str:
         columns = [f"{images}: {score.capitalize()}" for images in SETS for score in scores]
         cells = [[called, *(cell(images, row, k) for images in SETS for k in scores)] for row, called in rows.items()]
-        note = f"Percent of the test photographs, mean ± standard deviation over the {kept.origin}. {more}"
+        note = f"Percent of the test photographs, mean ± standard deviation over the {kept.origin}. {more}".rstrip()
         return f"{markdown([title, *columns], cells)}\n\n{note}"
 
     def by_seed(some: Kept, lines: Sequence[tuple[str, str, str, str]]) -> str:
@@ -384,7 +384,7 @@ def tables() -> tuple[str, str]:
     on_gpus = [f"\n\nThe same on a GPU, {other.origin}:\n\n{by_seed(other, ON_A_GPU)}" for other in others]
     own = by_seed(kept, (*COUNTS, *UNSURE))
     mixed = f"{scored_rows('old and new mixed', MIXED)}\n\n{own}{''.join(on_gpus)}"
-    return scored_rows("method", FRONT, "The ± is of seeds alone, not of images."), mixed
+    return scored_rows("method", FRONT, ""), mixed
 
 
 def main() -> None:
