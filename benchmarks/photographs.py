@@ -383,7 +383,7 @@ def tables() -> tuple[str, str]:
     others = [Kept.of(folder) for folder in sorted(RESULTS.iterdir()) if folder.is_dir()]
     on_gpus = [f"\n\nThe same on a GPU, {other.origin}:\n\n{by_seed(other, ON_A_GPU)}" for other in others]
     own = by_seed(kept, (*COUNTS, *UNSURE))
-    mixed = f"{scored_rows('old and new mixed', MIXED)}\n\n{own}{''.join(on_gpus)}"
+    mixed = f"{scored_rows('old and new mixed', MIXED, INTERVALS)}\n\n{own}{''.join(on_gpus)}"
     return scored_rows("method", FRONT, ""), mixed
 
 
