@@ -384,7 +384,7 @@ class TestHalfWayAfterStageOne:
         nearest = np.square(features[:, None] - means[None]).sum(axis=2).argmin(axis=1)
         chosen = head(torch.from_numpy(np.ascontiguousarray(features[:, : head.in_features]))).argmax(dim=1).numpy()
         assert (chosen == nearest).mean() > 0.99
-        learner.reconfigure(by_another_method(learner.config, METHODS["frost"]))
+        learner.reconfigure(by_another_method(learner.config, METHODS["frost"], pretrained=False))
         assert (learner.predict(tests) == nearest).mean() > 0.99
         learner.discover(tests, 2)
 

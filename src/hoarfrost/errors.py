@@ -17,6 +17,10 @@ class Missing(InputError):
     """Something is named that no installed package brings."""
 
 
+class Unavailable(InputError):
+    """A package or a file is needed that is not on this machine. The message says how to get it."""
+
+
 class DtypeError(InputError, TypeError):
     """An array has a type that is not converted silently. The message holds the line that converts it."""
 

@@ -82,9 +82,23 @@ METRICS: Form = {
 EXPECTED: Form = dict.fromkeys(("gain", "distance", "deviation", "margin"), float)
 COUNT: Form = {"number": int, "least": int, "most": int, "level": float, "curve": [float], "images_a_class?": float}
 
+ENCODER: Form = {
+    "library": str,
+    "name": str,
+    "network": dict,
+    "input": {
+        **dict.fromkeys(("side", "channels"), int),
+        "still_side": (int, type(None)),
+        **{key: [float] for key in ("mean", "std")},
+    },
+    "blue_first": bool,
+}
+"""a network of another package, as that package describes it"""
+
 MODEL: Form = {
     "config": object,
     "backbone": str,
+    "encoder?": (type(None), ENCODER),
     "channels": int,
     "heads": {"known": int, "novel": [int]},
     "class_names": [str],

@@ -70,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
     learner = Learner.load(model, args.device, args.compile)
     before = fitted = learner.config
     if args.method is not None and args.method != fitted.method.name:
-        before = by_another_method(fitted, get_method(args.method))
+        before = by_another_method(fitted, get_method(args.method), pretrained=learner.network.backbone.pretrained)
         if learner.novel_per_step and before.method.design != fitted.method.design:
             name = fitted.method.name
             raise InputError(f"{model} has classes discovered by {name}: leave --method out")

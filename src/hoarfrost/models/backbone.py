@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -52,6 +53,8 @@ class Backbone(nn.Module, ABC):
     """the number of features that the part before the last has; 0 where it does not give them"""
     pretrained = False
     """whether it has learned before: then it may stay as it is"""
+    description: Mapping[str, Any] | None = None
+    """what a saved model holds to make it again, as JSON; None where its name says all"""
 
     @property
     @abstractmethod

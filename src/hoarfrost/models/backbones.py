@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_module_registration_hook
 
 from hoarfrost import plugins
-from hoarfrost.errors import InputError
+from hoarfrost.errors import InputError, unknown
+from hoarfrost.models import huggingface, openclip
 from hoarfrost.models.backbone import Backbone, Input
 from hoarfrost.models.efficientnet import LITE0, LITE1, LITE2, EfficientNet, Size
-from hoarfrost.models.huggingface import HF, maker
+from hoarfrost.models.huggingface import HF, TIMM
 from hoarfrost.models.resnet import ResNet, Shape
 
 OBJECT = "object:"
@@ -54,8 +57,10 @@ def find_backbone(name: str, *, fetch: bool = True) -> Callable[[int], Backbone]
         raise InputError(
             f"the backbone '{name}' is a Python object: give the object itself, as in Learner(backbone=...)"
         )
-    if name.startswith(HF) or Path(name, "config.json").is_file():
-        return maker(name.removeprefix(HF), fetch=fetch)
+    if name.startswith(openclip.OPENCLIP) or Path(name, openclip.CONFIG).is_file():
+        return openclip.maker(name, fetch=fetch)
+    if name.startswith((HF, TIMM)) or Path(name, "config.json").is_file():
+        return huggingface.maker(name, fetch=fetch)
     build: Callable[[int], Backbone] = plugins.find("backbone", name, BACKBONES, plugins.BACKBONES)
     return build
 
@@ -71,6 +76,41 @@ def build_backbone(name: str, channels: int, own_backbone: Backbone | None = Non
     if begins:
         backbone.load_pretrained()
     return backbone
+
+
+def rebuild_backbone(description: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Backbone:
+    """The backbone that a saved model describes, for its ``weights``; nothing is fetched.
+
+    It is made without memory first, to compare it with those: a number in a damaged file may ask for any amount.
+    """
+    libraries = {huggingface.LIBRARY: huggingface.rebuilt, openclip.LIBRARY: openclip.rebuilt}
+    library = description["library"]
+    if library not in libraries:
+        raise unknown("library of a backbone", library, libraries)
+    with at_most(modules=16 * len(weights) + 64), torch.device("meta"):
+        expected = libraries[library](description).state_dict()
+    for name in sorted(expected.keys() | weights.keys()):
+        if name not in expected or name not in weights or expected[name].shape != weights[name].shape:
+            raise InputError(f"its weights do not fit the description of its backbone at {name}")
+    return libraries[library](description)
+
+
+@contextmanager
+def at_most(*, modules: int) -> Iterator[None]:
+    """Within the block a network of more modules than these is an ``InputError``, however many it asks for."""
+    made = 0
+
+    def count(*_: object) -> None:
+        nonlocal made
+        made += 1
+        if made > modules:
+            raise InputError("its weights do not fit the description of its backbone, which asks for more layers")
+
+    hook = register_module_module_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _made(name: str, build: Callable[[int], Backbone], channels: int) -> Backbone:

@@ -17,9 +17,9 @@ from torch import Tensor
 import hoarfrost
 from hoarfrost import plugins, store
 from hoarfrost.config import DECIDED, Config
-from hoarfrost.errors import InputError, Missing, out_of_memory, require
+from hoarfrost.errors import InputError, Missing, Unavailable, out_of_memory, require
 from hoarfrost.models.backbone import Backbone
-from hoarfrost.models.backbones import OBJECT, build_backbone, name_of
+from hoarfrost.models.backbones import OBJECT, build_backbone, name_of, rebuild_backbone
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.description import class_table, read_description
 from hoarfrost.models.network import Network, grow
@@ -30,6 +30,8 @@ from hoarfrost.settings import from_json, to_json
 from hoarfrost.unsorted.number import Count
 
 TENSORS = "weights.safetensors", "prototypes.safetensors"
+BACKBONE = "backbone."
+"""begins the names of a backbone's tensors"""
 BESIDE = "config.json", "log.jsonl", "report.html"
 """what a command writes beside its model: how it came about"""
 FILES = frozenset({"model.json", *TENSORS, *BESIDE, "checkpoint.safetensors"})
@@ -131,6 +133,7 @@ class Model:
             "format": store.FORMAT,
             "hoarfrost": hoarfrost.__version__,
             "backbone": self.config.backbone,
+            "encoder": network.backbone.description,
             "channels": len(self.config.mean or ()),
             "heads": {"known": network.labelled_classes, "novel": list(network.novel_per_step)},
             "class_names": list(self.class_names),
@@ -182,6 +185,8 @@ class Model:
             raise InputError(
                 f"{folder} cannot be loaded: {error}; install {needs}, or set {plugins.OWN_FILES} to its file"
             ) from None
+        except Unavailable as error:
+            raise InputError(f"{folder} cannot be loaded: {error}") from None
         except KeyError as error:
             raise store.damaged(folder, f"it lacks {error}") from None
         except (TypeError, RuntimeError, IndexError, ValueError) as error:
@@ -208,7 +213,11 @@ class Model:
         require(len(config.mean or ()) in (0, content["channels"]), "mean does not fit the channels")
         require(weights["joint.weight"].shape[:1] == (len(table),), "weights.safetensors does not fit the heads")
         with torch.random.fork_rng(devices=[]):  # what is drawn here is replaced at once
-            backbone = build_backbone(content["backbone"], content["channels"], own_backbone, begins=False)
+            if (description := content.get("encoder")) is not None:
+                own = {name: weights[name] for name in weights if name.startswith(BACKBONE)}
+                backbone = rebuild_backbone(description, {name.removeprefix(BACKBONE): own[name] for name in own})
+            else:
+                backbone = build_backbone(content["backbone"], content["channels"], own_backbone, begins=False)
             require(config.backbone == content["backbone"], "its configuration has another backbone")
             network = Network(backbone, heads["known"], config.method.design)
             for novel in heads["novel"]:

@@ -103,15 +103,16 @@ def _tuned(config: Config) -> dict[str, Any]:
     return {**TUNED, **({**HALF_WAY, **when_fixed(method)} if half_way else {})}
 
 
-def by_another_method(config: Config, method: Method) -> Config:
+def by_another_method(config: Config, method: Method, *, pretrained: bool) -> Config:
     """A model's configuration for discoveries by another method; how stage one learned stays as it is.
 
     The numbers are those of anybody's images.
+    pretrained: whether its backbone is.
     """
     own = get_recipe("folder").config(method, config.seed)
     if config.fixed_in_discovery:
         own = override(own, _as_it_is(method))
-    elif traits_of(config.backbone, fetch=False).pretrained:
+    elif pretrained:
         own = override(own, TUNED)
     design = replace(own.method.design, mirror=config.method.design.mirror)
     return replace(
