@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import ClassVar
 
 import torch
@@ -41,3 +42,12 @@ class Patches(Backbone):
         Patches.seen.append(len(images))
         features: Tensor = self.mixing(self.patches(images)).mean(dim=(2, 3))
         return features
+
+
+def works(package: str) -> bool:
+    """Whether a package is installed and can be imported."""
+    try:
+        import_module(package)
+    except Exception:
+        return False
+    return True

@@ -23,6 +23,7 @@ from hoarfrost.errors import InputError
 from hoarfrost.models.backbone import Backbone
 from hoarfrost.models.backbones import build_backbone, rebuild_backbone, traits_of
 from hoarfrost.models.huggingface import KINDS
+from tests.models.patches import works
 
 transformers = pytest.importorskip("transformers")
 
@@ -180,14 +181,6 @@ EXAMPLES: dict[str, Made] = {
 IMAGES = np.random.default_rng(0).integers(0, 256, (24, 40, 40, 3), dtype=np.uint8)
 IMAGES[::2] //= 3
 LABELS = np.where(np.arange(24) % 2, "light", "dark")
-
-
-def works(package: str) -> bool:
-    try:
-        __import__(package)
-    except Exception:
-        return False
-    return True
 
 
 def saved(kind: str, path: Path, **more: Any) -> Path:
@@ -593,6 +586,16 @@ class TestRefused:
             "hoarfrost.errors.Unavailable: torchvision cannot be imported (operator torchvision::nms does not exist):"
             " install the torchvision that fits this PyTorch"
         )
+
+
+def test_without_transformers(vit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that needs it is not called damaged."""
+    Learner("kmeans", str(vit), device="cpu").fit(IMAGES, LABELS).save(tmp_path / "model")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(InputError, match=r"model cannot be loaded: Hugging Face .* pip install 'hoarfrost\[hf\]'$"):
+        Learner.load(tmp_path / "model", "cpu")
+    with pytest.raises(InputError, match="need transformers"):
+        build_backbone(f"hf:{vit}", 3)
 
 
 class TestTimm:

@@ -136,7 +136,7 @@ LEFT_OUT = frozenset(
 
 TIMM_NAME = re.compile(r"[\w.]+")
 """a network of timm itself: others name a place to fetch one from"""
-TIMM_REFUSED = re.compile(r"pretrained|checkpoint|cache|features_only|num_classes|out_indices|scriptable|exportable")
+TIMM_REFUSED = re.compile(r"pretrained|checkpoint|cache|features_only|out_indices|scriptable|exportable")
 """arguments of timm that read files, or make another network"""
 
 
@@ -163,7 +163,10 @@ def checked(name: str, content: Mapping[str, Any]) -> dict[str, Any]:
         strange = next(filter(TIMM_REFUSED.search, given), None)
         if strange is not None or not TIMM_NAME.fullmatch(architecture):
             raise InputError(f"the backbone '{name}' asks timm for {strange or architecture}, which is refused")
-        content["label_names"] = ()
+        content |= {
+            "label_names": (),
+            "model_args": {key: value for key, value in given.items() if key != "num_classes"},
+        }
     return content
 
 
@@ -172,6 +175,8 @@ def configuration(name: str, content: Mapping[str, Any]) -> tuple[Any, Kind]:
     from transformers import CONFIG_MAPPING
 
     content = checked(name, content)
+    if content["model_type"] not in CONFIG_MAPPING:
+        raise Unavailable(f"the backbone '{name}' needs a newer transformers: pip install --upgrade transformers")
     config = CONFIG_MAPPING[content["model_type"]].from_dict(content)
     config = getattr(config, "vision_config", config)
     kind = KINDS[config.model_type]
@@ -385,7 +390,7 @@ def parts_of(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             found |= {f"layer{number}": layer for number, layer in enumerate(series, 1)}
         else:
             found[name] = child
-    return iter(found.items() if _are_all(model, found) else {"network": model}.items())
+    return iter(found.items() if len(found) > 1 and _are_all(model, found) else {"network": model}.items())
 
 
 def _holds(module: nn.Module) -> bool:

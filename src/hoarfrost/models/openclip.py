@@ -52,6 +52,7 @@ def maker(name: str, *, fetch: bool) -> Callable[[int], Backbone]:
 def _made(name: str, _: int, *, fetch: bool) -> Backbone:
     place = name.removeprefix(OPENCLIP)
     with in_one_line(name):
+        _check_installed(name)
         path = file_of(place, CONFIG, fetch=fetch)
         require(path is not None, f"the backbone '{name}' has no {CONFIG}: check its name, or give a folder")
         assert path is not None
@@ -70,10 +71,14 @@ def rebuilt(description: Mapping[str, Any]) -> Backbone:
         return OpenClip(name, description["network"], looks_again(description))
 
 
-def _tower(name: str, content: Mapping[str, Any]) -> nn.Module:
-    """The network, without weights of its own and without its text tower."""
+def _check_installed(name: str) -> None:
     if find_spec(LIBRARY) is None:
         raise Unavailable(f"the backbone '{name}' needs open_clip: pip install 'hoarfrost[openclip]'")
+
+
+def _tower(name: str, content: Mapping[str, Any]) -> nn.Module:
+    """The network, without weights of its own and without its text tower."""
+    _check_installed(name)
     build = importable("open_clip").model._build_vision_tower
     vision = {**content["vision_cfg"], "timm_model_pretrained": False, "output_tokens": False}
     of_timm = vision.get("timm_model_name")
