@@ -301,6 +301,12 @@ def test_weights_in_several_files(tmp_path: Path) -> None:
     one = build_backbone(str(saved("vit", tmp_path / "one")), 3)
     several = build_backbone(str(folder), 3)
     assert all(torch.equal(weight, several.state_dict()[key]) for key, weight in one.state_dict().items())
+    index = folder / "model.safetensors.index.json"
+    content = index.read_text()
+    index.write_text(content.replace("model-00002", "../one/model-00002"))
+    with pytest.raises(InputError, match=r"lacks \.\./one/model-00002-of-"):
+        build_backbone(str(folder), 3)
+    index.write_text(content)
     next(folder.glob("model-00002*")).unlink()
     with pytest.raises(InputError, match=r"lacks model-00002-of-.*which model.safetensors.index.json names"):
         build_backbone(str(folder), 3)

@@ -14,6 +14,7 @@ from typing import Any
 from hoarfrost.errors import InputError, Unavailable, out_of_memory
 from hoarfrost.reading import read_json
 
+FOLDER = "folder of a backbone"
 INDEX = "model.safetensors.index.json"
 """names the files of weights that are in several"""
 
@@ -77,8 +78,14 @@ def weights_of(name: str, file: str = "model.safetensors") -> list[Path]:
         raise InputError(
             f"'{name}' has no {file}, and pickled weights (.bin, .pt) are not read: choose a checkpoint with that file"
         )
-    parts = read_json(index, "folder of a backbone", {"weight_map": {str: str}})["weight_map"].values()
-    found = {part: file_of(name, part, fetch=True) for part in sorted(set(parts)) if part.endswith(".safetensors")}
-    if missing := [part for part, path in found.items() if path is None] or sorted(set(parts) - found.keys()):
+    parts = set(read_json(index, FOLDER, {"weight_map": {str: str}})["weight_map"].values())
+    files = {part: file_of(name, part, fetch=True) for part in sorted(parts) if _is_plain(part)}
+    missing = sorted(parts - files.keys()) or [part for part, path in files.items() if path is None]
+    if missing:
         raise InputError(f"'{name}' lacks {missing[0]}, which {INDEX} names: download it again")
-    return [path for path in found.values() if path is not None]
+    return [path for path in files.values() if path is not None]
+
+
+def _is_plain(part: str) -> bool:
+    """Whether a file of weights lies beside its index."""
+    return part.endswith(".safetensors") and Path(part).name == part

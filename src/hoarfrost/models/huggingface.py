@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from hoarfrost.errors import InputError, Unavailable, require, unknown
 from hoarfrost.models.backbone import Backbone
-from hoarfrost.models.hub import file_of, importable, in_one_line, weights_of
+from hoarfrost.models.hub import FOLDER, file_of, importable, in_one_line, weights_of
 from hoarfrost.models.processors import CLIP, HALF, IMAGENET, PROCESSOR, Looks, looks_again, looks_of, side_of_patches
 from hoarfrost.reading import damaged, misfit, read_json
 
@@ -29,8 +29,6 @@ TIMM = "timm:"
 """begins the name of a network of timm, of a repository that holds one, or the path of a folder"""
 
 LIBRARY = "transformers"
-
-FOLDER = "folder of a backbone"
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which outputs are the features

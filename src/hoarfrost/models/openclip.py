@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from hoarfrost import store
 from hoarfrost.errors import InputError, Unavailable, require
 from hoarfrost.models.backbone import Backbone
-from hoarfrost.models.hub import file_of, importable, in_one_line, weights_of
-from hoarfrost.models.huggingface import FOLDER, TIMM_NAME, check_complete
+from hoarfrost.models.hub import FOLDER, file_of, importable, in_one_line, weights_of
+from hoarfrost.models.huggingface import TIMM_NAME, check_complete
 from hoarfrost.models.processors import CLIP, PROCESSOR, Looks, looks_again, looks_of
 from hoarfrost.reading import Form, read_json
 
