@@ -176,7 +176,7 @@ def write_image(path: Path, gray: int = 128) -> None:
 def test_names_from_outside_are_listed(installed: Path, tmp_path: Path) -> None:
     text = " ".join(hoarfrost("run", "--help", site=installed, folder=tmp_path).stdout.split())
     assert "digits, cifar10, cifar100, tiny-imagenet, folder or theirs" in text
-    assert "resnet18, small, efficientnet-lite0, hf:NAME, timm:NAME, openclip:NAME or theirs" in text
+    assert "resnet18, small, efficientnet-lite0, hf:NAME or theirs" in text
     without = " ".join(hoarfrost("run", "--help", site=None, folder=tmp_path).stdout.split())
     assert "digits, cifar10, cifar100, tiny-imagenet or folder" in without
     asked = hoarfrost("run", "--dataset", "abcxyz", "--out", "run", site=installed, folder=tmp_path)

@@ -137,9 +137,7 @@ def add_method(parser: argparse.ArgumentParser, default: str = "hoarfrost") -> N
         metavar="NAME",
         help=f"a method that 'hoarfrost methods' lists (default: {default})",
     )
-    names = listed(
-        "resnet18", "small", "efficientnet-lite0", "hf:NAME", "timm:NAME", "openclip:NAME", group=plugins.BACKBONES
-    )
+    names = listed("resnet18", "small", "efficientnet-lite0", "hf:NAME", group=plugins.BACKBONES)
     parser.add_argument("--backbone", default="auto", metavar="NAME", help=f"{names} (default: automatic)")
 
 
