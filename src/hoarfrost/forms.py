@@ -95,6 +95,9 @@ ENCODER: Form = {
 }
 """a network of another package, as that package describes it"""
 
+EDIT: Form = {"verb": str, "id": int, "name?": str, "into?": int}
+"""one decision of a person"""
+
 MODEL: Form = {
     "config": object,
     "backbone": str,
@@ -122,10 +125,13 @@ MODEL: Form = {
     ),
     "classes?": {
         "rows": [{"name": str, "step": int}],
-        "edits": [{"verb": str, "id": int, "name?": str, "into?": int}],
+        "edits": [EDIT],
     },
 }
 """``model.json``; its configuration is checked when it is decoded"""
+
+DECISION: Form = {"time": str, "words": str, "undone?": [EDIT], "edits?": [EDIT], "outside?": bool, "state": str}
+"""a line of ``decisions.jsonl``"""
 
 
 def misfit_of_steps(content: Mapping[str, Any]) -> str:

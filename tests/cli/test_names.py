@@ -35,7 +35,8 @@ def test_a_name_is_in_predictions_and_stays_in_later_discoveries(place: Place) -
     renamed = {"new-1": "hibiscus", "new-2": "a=b"}
     assert predicted(place) == [renamed.get(name, name) for name in before]
     after = contents(Path("model2"))
-    assert {name for name in after if after[name] != others[name]} == {"model.json"}, "all else stays, as the report"
+    changed = {name for name in after if after[name] != others.get(name)}
+    assert changed == {"model.json", "decisions.jsonl"}, "all else stays, as the report"
     place.well("discover", "model2", *DISCOVER[2:])
     assert json.loads(Path("made/model.json").read_text())["class_names"][3:] == ["hibiscus", "a=b", "new-3", "new-4"]
     assert json.loads(place.well("name", "model2", "a=b=c", "--json").out)["classes"][3:] == ["hibiscus", "c"]
@@ -55,6 +56,23 @@ def test_merge_reject_and_undo(place: Place) -> None:
     assert classes() == found
     merged = place.well("merge", "model2", "new-1", "new-2", found[0], "--json")
     assert json.loads(merged.out) == {"model": "model2", "classes": found[:3]}
+
+
+def test_decisions_are_recorded_line_by_line_and_undo_shares_them(place: Place) -> None:
+    place.well("name", "model2", "new-1=rose", "new-2=tulip")
+    place.well("undo", "model2")
+    place.refused("merge", "model2", "new-9", "rose", words=("new-9",))
+    lines = [json.loads(line) for line in Path("model2/decisions.jsonl").read_text().splitlines()]
+    assert [line["words"] for line in lines] == [
+        "new-1 is now called rose; new-2 is now called tulip",
+        "undone: new-2 is now called tulip",
+    ]
+    Learner.load("model2", "cpu").rename("rose", "red").save("model2")
+    place.well("undo", "model2")
+    assert classes()[3:] == ["rose", "new-2"]
+    assert len(Path("model2/decisions.jsonl").read_text().splitlines()) == 4, "what Python saved is noted"
+    Path("model2/decisions.jsonl").write_text("{}\n")
+    place.refused("undo", "model2", words=("model2/decisions.jsonl", "damaged", "restore"))
 
 
 def test_saving_a_model_again_keeps_its_page_unless_it_is_another(place: Place) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from hoarfrost import store
 from hoarfrost.errors import InputError, require
 from hoarfrost.forms import MODEL
+from hoarfrost.models import decisions
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.reading import misfit
 
@@ -62,11 +63,16 @@ def read_classes(folder: Path) -> ClassTable:
 
 
 def change_classes(folder: Path, decide: Callable[[ClassTable], ClassTable]) -> ClassTable:
-    """Writes what people decide of the classes into a saved model, and nothing else there: all of it, or nothing."""
+    """Writes what people decide of the classes into a saved model: all of it, or nothing.
+
+    A line for it goes into its ``decisions.jsonl``; nothing else is changed.
+    """
     read_description(folder)  # a place that holds no model is refused before anything waits for it
     with store.alone(folder):
         content = read_description(folder)
-        table = decide(class_table(content))
+        before = class_table(content)
+        table = decide(before)
+        decisions.note(folder, before, table)
         content |= {"class_names": list(table.names), "classes": table.to_json()}
         store.write_json(folder / "model.json", content)
     return table

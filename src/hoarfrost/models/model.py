@@ -32,7 +32,7 @@ from hoarfrost.unsorted.number import Count
 TENSORS = "weights.safetensors", "prototypes.safetensors"
 BACKBONE = "backbone."
 """begins the names of a backbone's tensors"""
-BESIDE = "config.json", "log.jsonl", "report.html"
+BESIDE = "config.json", "log.jsonl", "report.html", "decisions.jsonl"
 """what a command writes beside its model: how it came about"""
 FILES = frozenset({"model.json", *TENSORS, *BESIDE, "checkpoint.safetensors"})
 """what a model folder may hold; a checkpoint was left there by earlier versions that were killed"""
