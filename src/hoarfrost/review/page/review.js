@@ -1,0 +1,591 @@
+// The page of hoarfrost review. It asks the server that it came from, and nobody else; names reach the page as text only.
+
+const $ = (id) => document.getElementById(id);
+const UNSURE = -1, GAP = 10, CAPTION = 32, AHEAD = 700, SMALL = 96;
+
+let state = null;            // what the server says of the classes
+let group = null;            // the class that is shown; -1: unsure images
+let list = null;             // its images
+let rows = [];               // where they are: {top, height, first, cells: [{left, width}]}
+let cells = new Map();       // what is in the document, by position in the list
+let cursor = 0;              // the chosen image, by position in the list
+let request = 0, ended = false, declined = null;
+
+// Talking to the server ---------------------------------------------------------------------------------------------
+
+async function ask(path) {
+  const answer = await fetch(path, { cache: "no-store" });
+  if (answer.status === 204) return null;
+  if (!answer.ok) throw new Error(answer.status);
+  return answer.json();
+}
+
+async function decide(decision) {
+  let answer;
+  try {
+    answer = await fetch("decide", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ version: state.version, decision }),
+    });
+  } catch {
+    return end();
+  }
+  const told = answer.headers.get("content-type") === "application/json" ? await answer.json() : {};
+  if (answer.ok) {
+    take(told);
+    return true;
+  }
+  if (answer.status === 409) {
+    take(told);
+    say("The classes were changed elsewhere. You see them as they are now: please decide again.", true);
+  } else {
+    say(sentence(told.refused ?? "This was not saved"), true);
+  }
+  return false;
+}
+
+async function watch() {
+  if (ended) return;
+  try {
+    const told = await ask(`state?since=${encodeURIComponent(state?.since ?? "")}`);
+    if (told) take(told);
+    setTimeout(watch, state.ready && !state.busy ? 1500 : 400);
+  } catch {
+    end();
+  }
+}
+
+function end() {
+  ended = true;
+  for (const button of document.querySelectorAll("#bar button, #bar input")) button.disabled = true;
+  say(`The review has ended, and every decision is saved. To go on: hoarfrost review ${state?.model ?? "MODEL"}`, true);
+  return false;
+}
+
+// What is shown ------------------------------------------------------------------------------------------------------
+
+const byId = (id) => state.classes[id];
+const nameOf = (id) => (id === UNSURE ? "Unsure images" : byId(id).name);
+const present = () => state.classes.filter((one) => one.stands_for === one.id);
+const percent = (share) => (share > 0 && share < 0.005 ? "<1 %" : `${Math.round(100 * share)} %`);
+const count = (n, one, many) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+const order = () => [...state.queue.filter((id) => byId(id).new), ...(state.unsure ? [UNSURE] : []),
+  ...state.queue.filter((id) => !byId(id).new)];
+
+function make(kind, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(kind), properties);
+  made.append(...children);
+  return made;
+}
+
+function say(text, refused = false) {
+  $("said").textContent = text;
+  $("said").classList.toggle("refused", refused);
+}
+
+function take(told) {
+  const before = state;
+  state = told;
+  $("app").hidden = false;
+  showQueue();
+  if (group === null || (group !== UNSURE && byId(group)?.stands_for !== group)) {
+    const wanted = group === null ? fromAddress() : byId(group)?.stands_for;
+    group = order().includes(wanted) || wanted === UNSURE ? wanted : order()[0] ?? null;
+  }
+  showBar();
+  if (!before || before.round !== told.round || list?.group !== group) load();
+}
+
+function showQueue() {
+  const shown = state.model.split(/[\\/]/).filter(Boolean).pop() ?? state.model;
+  $("model").textContent = shown;
+  $("model").title = state.model;
+  document.title = `${shown} – hoarfrost review`;
+  $("folder").textContent = state.ready ? `${count(state.images, "image", "images")} in ${state.folder}` : state.folder;
+  $("folder").title = state.left_out;
+  const toDecide = state.classes.filter((one) => one.to_decide), decided = toDecide.filter((one) => one.decided);
+  $("decided").textContent = toDecide.length ? `${decided.length} of ${toDecide.length} decided` : "No new classes to decide";
+  $("meter").hidden = !toDecide.length;
+  $("meter").firstElementChild.style.width = `${(100 * decided.length) / Math.max(1, toDecide.length)}%`;
+  const kept = document.activeElement?.dataset?.group, scrolled = $("groups").scrollTop;
+  const fresh = [], ids = state.ready ? state.queue : present().map((one) => one.id);
+  const section = (title, made) => made.length && fresh.push(make("h3", { textContent: title }), ...made);
+  section("New classes", ids.filter((id) => byId(id).new).map(entry));
+  section("Images of no class", state.unsure ? [entry(UNSURE)] : []);
+  section("Known classes, least sure first", ids.filter((id) => !byId(id).new).map(entry));
+  section("Merged or rejected", state.classes.filter((one) => one.stands_for !== one.id).map((one) => make("p", {
+    className: "gone",
+    textContent: one.stands_for < 0 ? `${one.name}: rejected` : `${one.name}: now part of ${nameOf(one.stands_for)}`,
+  })));
+  $("groups").replaceChildren(...fresh);
+  $("groups").scrollTop = scrolled;
+  if (kept !== undefined) $("groups").querySelector(`[data-group="${kept}"]`)?.focus();
+}
+
+function entry(id) {
+  const one = id === UNSURE ? null : byId(id), images = one ? one.images : state.unsure;
+  const face = one?.samples.length
+    ? make("img", { className: "face", src: `thumbnail/${one.samples[0]}`, alt: "", loading: "lazy" })
+    : make("span", { className: "face" });
+  let about = state.ready ? count(images, "image", "images") : "";
+  if (one && !one.new && one.least !== null) about += `, least sure ${percent(one.least)}`;
+  const made = make("button", { type: "button", title: nameOf(id) }, face,
+    make("span", { className: "called", textContent: nameOf(id) }), make("span", { className: "about", textContent: about }));
+  if (one?.new && one.decided) made.append(make("span", { className: "tick", textContent: "✓", ariaLabel: "decided", role: "img" }));
+  made.dataset.group = id;
+  made.setAttribute("aria-current", String(id === group));
+  made.addEventListener("click", () => { go(id); document.body.classList.remove("listing"); });
+  return made;
+}
+
+function showBar() {
+  const one = group === null || group === UNSURE ? null : byId(group);
+  $("title").textContent = group === null ? (state.ready ? "No images" : "Reading the images") : nameOf(group);
+  $("subtitle").textContent = subtitle(one);
+  $("naming").hidden = !one;
+  $("reject").hidden = !one?.new;
+  $("undo").disabled = ended || !state.undo;
+  $("redo").disabled = ended || !state.redo;
+  $("undo").title = state.undo ? `Undo: ${state.undo}` : "";
+  $("redo").title = state.redo ? `Redo: ${state.redo}` : "";
+  $("name").placeholder = one?.new && !one.decided ? "Name this class" : "Another name, or a class to merge into";
+  $("empty").hidden = state.ready && (list === null || list.index.length > 0);
+  if (!state.ready) {
+    $("empty").textContent = state.refused ? sentence(state.refused) : state.progress
+      ? `The model looks at the images: ${state.progress[0]} of ${state.progress[1]}.` : "The model looks at the images.";
+  } else {
+    $("empty").textContent = group === UNSURE ? "No image is unsure." : "No image of this folder is of this class.";
+  }
+}
+
+function subtitle(one) {
+  if (group === null || !state.ready) return "";
+  const parts = [count(one ? one.images : state.unsure, "image", "images") + ", most doubtful first"];
+  if (one?.new && one.found_as !== one.name) parts.push(`found as ${one.found_as}`);
+  if (one && !one.new) parts.push("a class with labels");
+  const merged = one ? state.classes.filter((other) => other.id !== one.id && other.stands_for === one.id) : [];
+  if (merged.length) parts.push(`with ${merged.map((other) => other.name).join(", ")}`);
+  if (state.busy) parts.push("being sorted again");
+  return parts.join(" · ");
+}
+
+function go(id) {
+  if (id === undefined || id === null) return;
+  group = id;
+  cursor = 0;
+  declined = null;
+  $("offer").hidden = true;
+  $("name").value = "";
+  closeNames();
+  say("");
+  history.replaceState(null, "", id === UNSURE ? "#unsure" : `#${id}`);
+  showQueue();
+  showBar();
+  $("groups").querySelector('[aria-current="true"]')?.scrollIntoView({ block: "nearest" });
+  $("scroll").scrollTop = 0;
+  load();
+}
+
+function fromAddress() {
+  const told = location.hash.slice(1);
+  return told === "unsure" ? UNSURE : /^\d+$/.test(told) ? Number(told) : null;
+}
+
+async function load() {
+  if (group === null || !state.ready) return;
+  const mine = ++request, wanted = group;
+  let told;
+  try {
+    told = await ask(`images/${wanted === UNSURE ? "unsure" : wanted}`);
+  } catch (error) {
+    if (error.message !== "404") end();
+    return;
+  }
+  if (mine !== request) return;
+  const chosen = list?.group === wanted ? list.index[cursor] : undefined;
+  list = { ...told, group: wanted };
+  cursor = Math.max(0, chosen === undefined ? 0 : list.index.indexOf(chosen));
+  for (const cell of cells.values()) cell.remove();
+  cells.clear();
+  showBar();
+  arrange();
+}
+
+// The images: rows of equal height, of which only those in sight are in the document ------------------------------
+
+function arrange() {
+  if (!list) return;
+  const width = $("canvas").clientWidth, wanted = Number($("size").value), most = Math.max(1, list.index.length);
+  rows = [];
+  let top = 0, first = 0, sum = 0;
+  const close = (end, height) => {
+    let left = 0;
+    const held = [];
+    for (let at = first; at < end; at++) {
+      const wide = Math.min(width, shape(at) * height);
+      held.push({ left, width: wide });
+      left += wide + GAP;
+    }
+    rows.push({ top, height, first, cells: held });
+    top += height + CAPTION + GAP;
+    first = end;
+    sum = 0;
+  };
+  for (let at = 0; at < list.index.length; at++) {
+    const next = sum + shape(at), room = width - GAP * (at - first);
+    if (next * wanted >= room && at > first) {
+      // The row is full with this image or without it, whichever changes the height less.
+      const with_ = room / next, without = (room + GAP) / sum;
+      if (wanted / with_ > without / wanted) {
+        close(at, Math.min(without, 1.6 * wanted));
+        sum = shape(at);
+        continue;
+      }
+    }
+    sum = next;
+    if (sum * wanted >= room) close(at + 1, room / sum);
+  }
+  if (first < list.index.length) close(list.index.length, wanted);
+  $("canvas").style.height = `${top}px`;
+  $("canvas").setAttribute("aria-setsize", most);
+  for (const [at, cell] of cells) place(cell, at);
+  paint();
+}
+
+const shape = (at) => Math.min(3.2, Math.max(0.35, list.shape[at] || 1));
+
+function rowOf(at) {
+  let low = 0, high = rows.length - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (rows[middle].first <= at) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
+function place(cell, at) {
+  const row = rows[rowOf(at)], where = row.cells[at - row.first];
+  cell.style.cssText = `left:${where.left}px;top:${row.top}px;width:${where.width}px`;
+  cell.querySelector("img").style.height = `${row.height}px`;
+}
+
+function paint() {
+  if (!list || !rows.length) return;
+  const from = $("scroll").scrollTop - $("canvas").offsetTop + $("scroll").offsetTop, to = from + $("scroll").clientHeight;
+  const inSight = new Set();
+  let at = rows.findIndex((row) => row.top + row.height + CAPTION > from - AHEAD);
+  for (; at >= 0 && at < rows.length && rows[at].top < to + AHEAD; at++) {
+    for (let k = 0; k < rows[at].cells.length; k++) inSight.add(rows[at].first + k);
+  }
+  for (const [position, cell] of cells) {
+    if (!inSight.has(position)) {
+      cell.querySelector("img").removeAttribute("src"); // a thumbnail that is not needed any more is not waited for
+      cell.remove();
+      cells.delete(position);
+    }
+  }
+  for (const position of inSight) {
+    if (!cells.has(position)) {
+      const cell = draw(position);
+      cells.set(position, cell);
+      place(cell, position);
+      $("canvas").append(cell);
+    }
+  }
+  choose(cursor, false);
+}
+
+function draw(at) {
+  const image = make("img", { alt: list.name[at], decoding: "async", draggable: false, src: `thumbnail/${list.index[at]}` });
+  image.addEventListener("load", () => image.classList.toggle("small", image.naturalHeight < SMALL && image.naturalWidth < SMALL));
+  const sure = make("div", { className: "sure" }, make("span"));
+  sure.firstElementChild.style.width = `${100 * list.sure[at]}%`;
+  const best = list.group === UNSURE ? `${nameOf(list.best[at])} ${percent(list.sure[at])}` : percent(list.sure[at]);
+  const words = make("p", {}, make("b", { textContent: best }), make("span", { textContent: second(at) }));
+  const cell = make("div", { className: "cell", id: `image-${at}`, role: "option", title: list.name[at] }, image, sure, words);
+  cell.setAttribute("aria-posinset", at + 1);
+  cell.setAttribute("aria-setsize", list.index.length);
+  cell.setAttribute("aria-selected", String(at === cursor));
+  cell.addEventListener("click", (event) => {
+    choose(at);
+    $("canvas").focus({ preventScroll: true });
+    if (event.pointerType === "touch") view();
+  });
+  cell.addEventListener("dblclick", view);
+  return cell;
+}
+
+function second(at) {
+  if (list.second[at] === list.best[at] || list.runner_up[at] < 0.005) return "";
+  return `${nameOf(list.second[at])} ${percent(list.runner_up[at])}`;
+}
+
+function choose(at, scroll = true) {
+  if (!list?.index.length) return;
+  cells.get(cursor)?.setAttribute("aria-selected", "false");
+  cursor = Math.max(0, Math.min(list.index.length - 1, at));
+  if (scroll) {
+    const row = rows[rowOf(cursor)], above = $("canvas").offsetTop - $("scroll").offsetTop, view = $("scroll");
+    if (row.top + above < view.scrollTop) view.scrollTop = row.top + above - GAP;
+    const bottom = row.top + above + row.height + CAPTION + GAP;
+    if (bottom > view.scrollTop + view.clientHeight) view.scrollTop = bottom - view.clientHeight;
+    if (!cells.has(cursor)) return paint();
+  }
+  cells.get(cursor)?.setAttribute("aria-selected", "true");
+  $("canvas").setAttribute("aria-activedescendant", `image-${cursor}`);
+}
+
+function vertically(step) {
+  const at = rowOf(cursor), row = rows[at], other = rows[at + step];
+  if (!other) return cursor;
+  const here = row.cells[cursor - row.first], middle = here.left + here.width / 2;
+  const distance = (cell) => Math.abs(cell.left + cell.width / 2 - middle);
+  const best = other.cells.reduce((found, cell, k) => (distance(cell) < distance(other.cells[found]) ? k : found), 0);
+  return other.first + best;
+}
+
+// The original of an image -----------------------------------------------------------------------------------------
+
+function view() {
+  if (!list?.index.length) return;
+  const words = [list.name[cursor], `${nameOf(list.group === UNSURE ? list.best[cursor] : list.group)} ${percent(list.sure[cursor])}`,
+    second(cursor), `${cursor + 1} of ${list.index.length}`];
+  $("caption").textContent = words.filter(Boolean).join(" · ");
+  $("original").src = `original/${list.index[cursor]}`;
+  $("original").alt = list.name[cursor];
+  if (!$("viewer").open) $("viewer").showModal();
+}
+
+function onwards(step) {
+  choose(cursor + step);
+  view();
+}
+
+// Deciding -----------------------------------------------------------------------------------------------------------
+
+function undecidedAfter(id, waiting) {
+  const at = Math.max(0, waiting.indexOf(id));
+  const around = [...waiting.slice(at + 1), ...waiting.slice(0, at)];
+  return around.find((other) => other !== UNSURE && byId(other).stands_for === other && byId(other).new && !byId(other).decided);
+}
+
+// One decision on the class that is shown; then the next one that waits is shown, if the class was not decided before.
+async function settle(decision, words) {
+  const id = group, waiting = order(), was = byId(id).new && !byId(id).decided;
+  if (!(await decide(decision))) return;
+  const next = was ? undecidedAfter(id, waiting) : undefined;
+  if (next !== undefined) go(next);
+  else if (group !== null) go(group);
+  say(`${words} Undo with U.`);
+  $("canvas").focus({ preventScroll: true });
+}
+
+function submit() {
+  const text = $("name").value.trim(), one = byId(group);
+  if (!text) return $("name").focus();
+  if (text === one.name) return say(`This class is called ${text} already.`, true);
+  const other = present().find((candidate) => candidate.name === text);
+  if (other) return offer(other);
+  return settle({ verb: "rename", class: group, name: text }, `${one.name} is now called ${text}.`);
+}
+
+function offer(other) {
+  const one = byId(group);
+  closeNames();
+  $("offered").textContent = `There already is a class ${other.name}. Merge ${one.name} into it?`;
+  $("compare").replaceChildren(...[one, other].filter((shown) => shown.samples.length).map((shown) => make("figure", {},
+    make("figcaption", { textContent: `${shown.name}, ${count(shown.images, "image", "images")}` }),
+    ...shown.samples.slice(0, 3).map((index) => make("img", { src: `thumbnail/${index}`, alt: "" })))));
+  $("merge").textContent = "Merge";
+  $("merge").dataset.into = other.id;
+  $("offer").hidden = false;
+  $("merge").focus();
+}
+
+function decline() {
+  $("offer").hidden = true;
+  $("name").focus();
+  $("name").select();
+}
+
+function accept() {
+  const other = byId(Number($("merge").dataset.into)), one = byId(group);
+  $("offer").hidden = true;
+  return settle({ verb: "merge", class: group, into: other.id }, `${one.name} is now part of ${other.name}.`);
+}
+
+function reject() {
+  if (group === null || group === UNSURE || !byId(group).new) return say("Only new classes can be rejected.", true);
+  return settle({ verb: "reject", class: group }, `${byId(group).name} is rejected.`);
+}
+
+async function back(verb) {
+  const words = state[verb];
+  if (!words) return say(`There is nothing to ${verb}.`, true);
+  if (await decide({ verb })) say(`${verb === "undo" ? "Undone" : "Done again"}: ${words}.`);
+}
+
+// The name field, with the classes that there are ------------------------------------------------------------------
+
+let merging = false, active = -1;
+
+function suggest() {
+  const typed = $("name").value.trim().toLowerCase();
+  const fits = present().filter((one) => one.id !== group && (merging || typed) && one.name.toLowerCase().includes(typed));
+  fits.sort((a, b) => b.name.toLowerCase().startsWith(typed) - a.name.toLowerCase().startsWith(typed));
+  active = -1;
+  $("names").replaceChildren(...fits.slice(0, 50).map((one, at) => {
+    const made = make("li", { role: "option", id: `name-${at}` }, make("b", { textContent: one.name }),
+      make("span", { textContent: count(one.images, "image", "images") }));
+    made.dataset.id = one.id;
+    made.addEventListener("pointerdown", (event) => { event.preventDefault(); pick(one); });
+    return made;
+  }));
+  $("names").hidden = !fits.length;
+  $("name").setAttribute("aria-expanded", String(fits.length > 0));
+  $("name").removeAttribute("aria-activedescendant");
+  $("give").textContent = present().some((one) => one.name === $("name").value.trim() && one.id !== group) ? "Merge" : "Name";
+}
+
+function closeNames() {
+  merging = false;
+  active = -1;
+  $("names").hidden = true;
+  $("name").setAttribute("aria-expanded", "false");
+  $("name").removeAttribute("aria-activedescendant");
+  $("give").textContent = "Name";
+}
+
+function mark(step) {
+  const shown = [...$("names").children];
+  if ($("names").hidden) { merging = true; return suggest(); }
+  active = (active + step + shown.length + (active < 0 && step < 0 ? 1 : 0)) % shown.length;
+  shown.forEach((one, at) => one.setAttribute("aria-selected", String(at === active)));
+  shown[active].scrollIntoView({ block: "nearest" });
+  $("name").setAttribute("aria-activedescendant", shown[active].id);
+}
+
+function pick(one) {
+  $("name").value = one.name;
+  offer(one);
+}
+
+$("name").addEventListener("input", () => { $("offer").hidden = true; suggest(); });
+$("name").addEventListener("blur", closeNames);
+$("name").addEventListener("keydown", (event) => {
+  if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+    event.preventDefault();
+    mark(event.key === "ArrowDown" ? 1 : -1);
+  } else if (event.key === "Enter" && active >= 0) {
+    event.preventDefault();
+    pick(byId(Number($("names").children[active].dataset.id)));
+  } else if (event.key === "Escape") {
+    event.stopPropagation();
+    if ($("names").hidden) $("canvas").focus({ preventScroll: true });
+    closeNames();
+  }
+});
+$("naming").addEventListener("submit", (event) => { event.preventDefault(); submit(); });
+$("merge").addEventListener("click", accept);
+$("decline").addEventListener("click", decline);
+$("reject").addEventListener("click", reject);
+$("undo").addEventListener("click", () => back("undo"));
+$("redo").addEventListener("click", () => back("redo"));
+$("help").addEventListener("click", () => $("keys").showModal());
+$("open-queue").addEventListener("click", () => document.body.classList.add("listing"));
+$("close-queue").addEventListener("click", () => document.body.classList.remove("listing"));
+$("back").addEventListener("click", () => onwards(-1));
+$("on").addEventListener("click", () => onwards(1));
+$("shut").addEventListener("click", () => $("viewer").close());
+
+// Keys ---------------------------------------------------------------------------------------------------------------
+
+function otherGroup(step) {
+  const all = order(), at = all.indexOf(group);
+  go(all[Math.max(0, Math.min(all.length - 1, at + step))]);
+}
+
+function resize(step) {
+  $("size").value = Number($("size").value) + step;
+  $("size").dispatchEvent(new Event("input"));
+}
+
+function focusName(merge) {
+  if ($("naming").hidden) return;
+  $("name").focus();
+  $("name").select();
+  if (merge) { merging = true; suggest(); }
+}
+
+const KEYS = {
+  j: () => otherGroup(1),
+  k: () => otherGroup(-1),
+  n: () => focusName(false),
+  m: () => focusName(true),
+  x: reject,
+  u: () => back("undo"),
+  r: () => back("redo"),
+  "+": () => resize(20),
+  "=": () => resize(20),
+  "-": () => resize(-20),
+  "?": () => $("keys").showModal(),
+  ArrowRight: () => choose(cursor + 1),
+  ArrowLeft: () => choose(cursor - 1),
+  ArrowDown: () => choose(vertically(1)),
+  ArrowUp: () => choose(vertically(-1)),
+  Home: () => choose(0),
+  End: () => choose(list.index.length - 1),
+  " ": view,
+  Enter: view,
+};
+
+document.addEventListener("keydown", (event) => {
+  if (!state || ended || event.defaultPrevented || event.isComposing) return;
+  const inField = event.target.matches("input"), onButton = event.target.matches("button, a");
+  if ($("viewer").open) {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (step) { event.preventDefault(); onwards(step); }
+    if (event.key === " " && !onButton) { event.preventDefault(); $("viewer").close(); }
+    return;
+  }
+  if ($("keys").open) return;
+  if (event.key === "Escape") {
+    if (!$("offer").hidden) return decline();
+    document.body.classList.remove("listing");
+    return $("canvas").focus({ preventScroll: true });
+  }
+  if ((event.ctrlKey || event.metaKey) && !inField && ["z", "y"].includes(event.key.toLowerCase())) {
+    event.preventDefault();
+    return back(event.key.toLowerCase() === "y" || event.shiftKey ? "redo" : "undo");
+  }
+  if (inField || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (onButton && ["Enter", " "].includes(event.key)) return;
+  const action = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+  if (!action || (!list && !"jk?".includes(event.key))) return;
+  event.preventDefault();
+  action();
+});
+
+$("viewer").addEventListener("close", () => {
+  $("original").removeAttribute("src");
+  $("canvas").focus({ preventScroll: true });
+});
+
+// Beginning ----------------------------------------------------------------------------------------------------------
+
+let waiting = 0;
+$("scroll").addEventListener("scroll", () => {
+  cancelAnimationFrame(waiting);
+  waiting = requestAnimationFrame(paint);
+}, { passive: true });
+$("size").value = sessionStorage.getItem("size") ?? (innerWidth < 600 ? 110 : 170);
+$("size").addEventListener("input", () => { sessionStorage.setItem("size", $("size").value); arrange(); choose(cursor); });
+new ResizeObserver(arrange).observe($("scroll"));
+addEventListener("hashchange", () => {
+  const wanted = fromAddress();
+  if (state && wanted !== group && (wanted === UNSURE || byId(wanted)?.stands_for === wanted)) go(wanted);
+});
+watch();

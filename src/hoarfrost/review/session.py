@@ -1,0 +1,349 @@
+"""What the page shows of one model, and what is decided there."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hoarfrost import store
+from hoarfrost.data.unsure import UNSURE_BELOW
+from hoarfrost.errors import InputError
+from hoarfrost.models import decisions, description
+from hoarfrost.models.classes import ClassTable, Edit
+from hoarfrost.reading import open_regular, read_json
+from hoarfrost.review.judging import Judge, Judgement
+from hoarfrost.review.pictures import Pictures
+
+LONGEST = 200
+"""characters of a name that is given on the page"""
+SAMPLES = 4
+"""images that show a class in a few"""
+
+Decision = dict[str, Any]
+"""verb: rename, merge, reject, undo or redo; class: its id; name: the new one; into: the id of another class"""
+
+
+class Stale(Exception):
+    """Something was decided elsewhere since the page was loaded."""
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The images by their class, as the page shows them: the most doubtful ones first."""
+
+    judgement: Judgement
+    members: dict[int, NDArray[np.int64]]
+    """positions by class id; -1: unsure"""
+    sure: NDArray[np.float32]
+    """(N,): the probability of the best class"""
+    second: NDArray[np.int64]
+    """(N,): the id of the next best one"""
+
+    @classmethod
+    def of(cls, judgement: Judgement) -> Groups:
+        """Sorted as `hoarfrost sort` would do it."""
+        table, probabilities = judgement.table, judgement.probabilities
+        present, rows = np.array(table.present), np.arange(len(probabilities))
+        columns = probabilities[:, present]
+        best = columns.argmax(axis=1) if len(rows) else np.zeros(0, dtype=np.int64)
+        sure = columns[rows, best]
+        others = columns.copy()
+        others[rows, best] = -1
+        second = present[others.argmax(axis=1)] if len(rows) else best
+        ids = np.where(sure < UNSURE_BELOW, -1, present[best])
+        order = np.argsort(sure, kind="stable")
+        members = {k: order[ids[order] == k] for k in (-1, *table.present)}
+        return cls(judgement, members, sure, second)
+
+
+class Session:
+    """One model and one folder of images; threads of the server call it side by side.
+
+    cache: a folder beside the model for thumbnails and for what was judged before; it may be removed at any time.
+    """
+
+    def __init__(self, model: Path, folder: Path, cache: Path | None, features: str, device: str = "auto") -> None:
+        self.model, self.folder, self.cache = model, folder, cache
+        self.table = description.read_classes(model)
+        self._seen = self._stamp()
+        self.groups: Groups | None = None
+        self.pictures: Pictures | None = None
+        self.round = 0
+        """counts what was judged, so that a page knows when to look again"""
+        self.quiet = threading.Event()
+        """whether no request is at work"""
+        self.quiet.set()
+        self._lock = threading.RLock()
+        self.judge = Judge(model, folder, features, self._judged, device)
+        kept = self._kept()
+        if kept is None:
+            self.judge.ask()
+        else:
+            self._show(kept)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Ends what works in the background."""
+        self.judge.close()
+        if self.pictures is not None:
+            self.pictures.stop()
+
+    # What is judged ---------------------------------------------------------------------------------------------------
+
+    def _judged(self, judgement: Judgement) -> None:
+        """In the thread that asks the model."""
+        self._show(judgement)
+        self._keep(judgement)
+
+    def _show(self, judgement: Judgement) -> None:
+        with self._lock:
+            first = self.pictures is None
+            if self.pictures is None or list(self.pictures.paths) != list(judgement.paths):
+                self.pictures = Pictures(self.folder, judgement.paths, judgement.states, self.cache)
+            self.groups = Groups.of(judgement)
+            self.round += 1
+            groups, pictures = self.groups, self.pictures
+        if first:
+            order = [*self._queue_ids(groups), -1, *groups.members]
+            ahead = (int(index) for k in dict.fromkeys(order) for index in groups.members.get(k, ()))
+            threading.Thread(target=pictures.make_ahead, args=(ahead, self.quiet), daemon=True).start()
+
+    def _key(self, table: ClassTable) -> str:
+        """What a judgement depends on: the model, which classes are one or none, and the files in the folder."""
+        digest = hashlib.sha256(os.fsencode(self.folder.absolute()) + table.stands_for.tobytes())
+        for name in ("weights.safetensors", "prototypes.safetensors"):
+            told = (self.model / name).stat()
+            digest.update(f"{told.st_size} {told.st_mtime_ns} {told.st_ino}".encode())
+        waiting = [str(self.folder)]
+        while waiting:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in sorted(entries, key=lambda one: one.name):
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                        continue
+                    told = entry.stat()
+                    digest.update(os.fsencode(entry.path) + f" {told.st_size} {told.st_mtime_ns}\0".encode())
+        return digest.hexdigest()
+
+    def _keep(self, judgement: Judgement) -> None:
+        """For the next time that the page is opened; what cannot be kept is judged again."""
+        if self.cache is None:
+            return
+        with suppress(OSError, InputError):
+            buffer = io.BytesIO()
+            np.savez(
+                buffer,
+                key=np.array(self._key(judgement.table)),
+                paths=np.frombuffer("\0".join(judgement.paths).encode(errors="surrogateescape"), dtype=np.uint8),
+                states=judgement.states,
+                probabilities=judgement.probabilities,
+                left_out=np.frombuffer(judgement.left_out.encode(errors="surrogateescape"), dtype=np.uint8),
+            )
+            self.cache.mkdir(exist_ok=True)
+            store.write_bytes(self.cache / "judged.npz", buffer.getvalue())
+
+    def _kept(self) -> Judgement | None:
+        """What was judged before of the very same images and classes."""
+        if self.cache is None:
+            return None
+        with (
+            suppress(OSError, ValueError, KeyError, EOFError, InputError),
+            open_regular(self.cache / "judged.npz") as file,
+        ):
+            with np.load(file, allow_pickle=False) as held:
+                if str(held["key"]) != self._key(self.table):
+                    return None
+                text = held["paths"].tobytes().decode(errors="surrogateescape")
+                paths, states, found = text.split("\0"), held["states"], held["probabilities"]
+                left_out = held["left_out"].tobytes().decode(errors="surrogateescape")
+            if states.shape == (len(paths),) and found.shape == (len(paths), len(self.table)):
+                return Judgement(self.table, paths, states, found, left_out)
+        return None
+
+    # What the page shows ----------------------------------------------------------------------------------------------
+
+    def _stamp(self) -> tuple[int, int, int]:
+        told = (self.model / "model.json").stat()
+        return (told.st_mtime_ns, told.st_size, told.st_ino)
+
+    def refresh(self) -> None:
+        """Takes over what was decided elsewhere, as by a command."""
+        with self._lock, suppress(OSError):
+            stamp = self._stamp()
+            if stamp != self._seen:
+                self._take_over(description.read_classes(self.model))
+                self._seen = stamp
+
+    def _take_over(self, table: ClassTable) -> None:
+        """Shows a table: at once as far as it follows from what was judged, then as the model has it."""
+        before, self.table = self.table, table
+        if self.groups is None or before == table:
+            return
+        judged = self.groups.judgement
+        if judged.table.rows != table.rows or (before.stands_for != table.stands_for).any():
+            self.judge.ask()
+        if judged.table.rows == table.rows:
+            self.groups = Groups.of(judged.of_table(table))
+        self.round += 1
+
+    @property
+    def version(self) -> str:
+        """Of what was decided."""
+        return decisions.state_of(self.table)
+
+    def state(self) -> dict[str, Any]:
+        """All that the page shows but for the images themselves."""
+        self.refresh()
+        with self._lock:
+            table, groups = self.table, self.groups
+            undone: list[Edit] = []
+            with suppress(InputError):  # a record that is damaged is named when something is decided
+                undone = decisions.undone(self.model, table)
+            earlier = table.undo() if table.edits else None
+            return {
+                "version": self.version,
+                "round": self.round,
+                "model": str(self.model),
+                "folder": str(self.folder),
+                "ready": groups is not None,
+                "busy": self.judge.busy,
+                "progress": self.judge.progress,
+                "refused": self.judge.refused,
+                "images": 0 if self.pictures is None else len(self.pictures),
+                "left_out": "" if groups is None else groups.judgement.left_out,
+                "classes": self._classes(table, groups),
+                "queue": [] if groups is None else self._queue_ids(groups),
+                "unsure": 0 if groups is None else len(groups.members[-1]),
+                "undo": None if earlier is None else decisions.in_words(earlier, table.edits[-1]),
+                "redo": decisions.in_words(table, undone[-1]) if undone else None,
+            }
+
+    def _classes(self, table: ClassTable, groups: Groups | None) -> list[dict[str, Any]]:
+        own, stands_for = table.own_names, table.stands_for.tolist()
+        touched = {edit.id for edit in table.edits}
+        last = max(row.step for row in table.rows)
+        none = np.zeros(0, dtype=np.int64)
+        found = []
+        for k, row in enumerate(table.rows):
+            positions = none if groups is None else groups.members.get(k, none)
+            found.append(
+                {
+                    "id": k,
+                    "name": own[k],
+                    "found_as": row.name,
+                    "new": row.step > 0,
+                    "stands_for": stands_for[k],
+                    "decided": k in touched,
+                    "to_decide": row.step > 0 and (row.step == last or k not in touched),
+                    "images": len(positions),
+                    "least": None
+                    if not len(positions) or groups is None
+                    else round(float(groups.sure[positions[0]]), 4),
+                    "samples": [int(index) for index in positions[::-1][:SAMPLES]],
+                }
+            )
+        return found
+
+    def _queue_ids(self, groups: Groups) -> list[int]:
+        """The order of the classes: new ones by size, then known ones with the most doubtful images first."""
+        table, members = groups.judgement.table, groups.members
+        new = [k for k in table.present if table.rows[k].step > 0]
+        known = [k for k in table.present if table.rows[k].step == 0 and len(members[k])]
+        new.sort(key=lambda k: -len(members[k]))
+        known.sort(key=lambda k: float(groups.sure[members[k][0]]))
+        return [*new, *known]
+
+    def images(self, group: int) -> dict[str, Any] | None:
+        """Those of a class, or -1 for the unsure ones; None where there is no such class."""
+        with self._lock:
+            groups, pictures = self.groups, self.pictures
+        if groups is None or pictures is None or group not in groups.members:
+            return None
+        positions, probabilities = groups.members[group], groups.judgement.probabilities
+        shapes = pictures.shapes(positions)
+        second = groups.second[positions]
+        best = probabilities[positions].argmax(axis=1) if len(positions) else positions
+        return {
+            "round": self.round,
+            "index": positions.tolist(),
+            "shape": np.round(shapes[:, 0] / shapes[:, 1], 4).tolist(),
+            "best": best.tolist(),
+            "sure": np.round(groups.sure[positions], 4).tolist(),
+            "second": second.tolist(),
+            "runner_up": np.round(probabilities[positions, second], 4).tolist(),
+            "name": [printable_path(pictures.paths[index]) for index in positions.tolist()],
+        }
+
+    # What is decided --------------------------------------------------------------------------------------------------
+
+    def decide(self, version: str, decision: Decision) -> None:
+        """Writes one decision, unless something else was decided since the page had that version."""
+
+        def decided(table: ClassTable) -> ClassTable:
+            if decisions.state_of(table) != version:
+                raise Stale
+            return self._after(table, decision)
+
+        try:
+            table = description.change_classes(self.model, decided)
+        except Stale:
+            self.refresh()
+            raise
+        with self._lock:
+            self._seen = self._stamp()
+            self._take_over(table)
+
+    def _after(self, table: ClassTable, decision: Decision) -> ClassTable:
+        verb = decision["verb"]
+        if verb == "undo":
+            return table.undo()
+        if verb == "redo":
+            waiting = decisions.undone(self.model, table)
+            if not waiting:
+                raise InputError("there is nothing to redo")
+            return decisions.with_edit(table, waiting[-1])
+        own = dict(zip(table.present, (table.own_names[k] for k in table.present), strict=True))
+        name = own.get(decision.get("class", -1))
+        if name is None:
+            raise InputError("this class is not there any more: choose another")
+        if verb == "reject":
+            return table.reject(name)
+        if verb == "merge":
+            into = own.get(decision.get("into", -1))
+            if into is None:
+                raise InputError("the other class is not there any more: choose another")
+            return table.merge(name, into)
+        to = decision.get("name", "")
+        if len(to) > LONGEST:
+            raise InputError(f"the name is too long: use at most {LONGEST} characters")
+        return table.rename(name, to)
+
+
+def printable_path(path: str) -> str:
+    """A path as text, whatever bytes a file system has in it."""
+    return path.encode("utf-8", errors="replace").decode()
+
+
+def remembered_folder(cache: Path) -> Path | None:
+    """The folder that was reviewed with this model the last time."""
+    with suppress(OSError, InputError):
+        return Path(read_json(cache / "folder.json", "folder of thumbnails", {"folder": str})["folder"])
+    return None
+
+
+def remember_folder(cache: Path, folder: Path) -> None:
+    """Keeps which folder was reviewed, for the next time."""
+    with suppress(OSError, UnicodeEncodeError):
+        cache.mkdir(exist_ok=True)
+        store.write_json(cache / "folder.json", {"folder": str(folder.absolute())})
