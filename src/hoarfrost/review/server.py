@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 MOST_BODY = 64 << 10
 """bytes of a request; a decision has some hundred"""
+HEARD = 64 * MOST_BODY
+"""bytes after which no more is read"""
 
 PAGE = {
     "": ("index.html", "text/html; charset=utf-8"),
@@ -217,14 +219,18 @@ def number(text: str) -> int | None:
 
 
 async def received(request: Request) -> bytes | None:
-    """The body of a request; None where it is too long: no more of it is read."""
+    """The body of a request; None where it is too long.
+
+    Some more is read and forgotten then: whoever is still sending would not hear the answer.
+    """
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > MOST_BODY:
-            return None
-        parts.append(part)
-    return b"".join(parts)
+        if size <= MOST_BODY:
+            parts.append(part)
+        elif size > HEARD:
+            break
+    return b"".join(parts) if size <= MOST_BODY else None
 
 
 class Server:

@@ -125,7 +125,7 @@ class Session:
         for name in ("weights.safetensors", "prototypes.safetensors"):
             told = (self.model / name).stat()
             digest.update(f"{told.st_size} {told.st_mtime_ns} {told.st_ino}".encode())
-        waiting = [str(self.folder)]
+        waiting = [str(self.folder.absolute())]
         while waiting:
             with os.scandir(waiting.pop()) as entries:
                 for entry in sorted(entries, key=lambda one: one.name):
@@ -225,6 +225,7 @@ class Session:
                 "classes": self._classes(table, groups),
                 "queue": [] if groups is None else self._queue_ids(groups),
                 "unsure": 0 if groups is None else len(groups.members[-1]),
+                "unsure_samples": [] if groups is None else groups.members[-1][:1].tolist(),
                 "undo": None if earlier is None else decisions.in_words(earlier, table.edits[-1]),
                 "redo": decisions.in_words(table, undone[-1]) if undone else None,
             }

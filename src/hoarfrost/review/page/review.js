@@ -1,7 +1,7 @@
 // The page of hoarfrost review. It asks the server that it came from, and nobody else; names reach the page as text only.
 
 const $ = (id) => document.getElementById(id);
-const UNSURE = -1, GAP = 10, CAPTION = 32, AHEAD = 700, SMALL = 96;
+const UNSURE = -1, GAP = 10, CAPTION = 46, AHEAD = 700, SMALL = 96;
 
 let state = null;            // what the server says of the classes
 let group = null;            // the class that is shown; -1: unsure images
@@ -19,6 +19,10 @@ async function ask(path) {
   if (!answer.ok) throw new Error(answer.status);
   return answer.json();
 }
+
+// One decision after the other, however quickly keys are pressed: each is made of what the one before has left.
+let last = Promise.resolve();
+const inTurn = (work) => (last = last.then(work, work));
 
 async function decide(decision) {
   let answer;
@@ -92,7 +96,8 @@ function take(told) {
   showQueue();
   if (group === null || (group !== UNSURE && byId(group)?.stands_for !== group)) {
     const wanted = group === null ? fromAddress() : byId(group)?.stands_for;
-    group = order().includes(wanted) || wanted === UNSURE ? wanted : order()[0] ?? null;
+    const isThere = order().includes(wanted) || (group === null && wanted === UNSURE);
+    group = isThere && !(group !== null && wanted === UNSURE) ? wanted : order()[0] ?? null;
   }
   showBar();
   if (!before || before.round !== told.round || list?.group !== group) load();
@@ -126,8 +131,9 @@ function showQueue() {
 
 function entry(id) {
   const one = id === UNSURE ? null : byId(id), images = one ? one.images : state.unsure;
-  const face = one?.samples.length
-    ? make("img", { className: "face", src: `thumbnail/${one.samples[0]}`, alt: "", loading: "lazy" })
+  const samples = one ? one.samples : state.unsure_samples;
+  const face = samples.length
+    ? make("img", { className: "face", src: `thumbnail/${samples[0]}`, alt: "", loading: "lazy" })
     : make("span", { className: "face" });
   let about = state.ready ? count(images, "image", "images") : "";
   if (one && !one.new && one.least !== null) about += `, least sure ${percent(one.least)}`;
@@ -303,9 +309,9 @@ function draw(at) {
   image.addEventListener("load", () => image.classList.toggle("small", image.naturalHeight < SMALL && image.naturalWidth < SMALL));
   const sure = make("div", { className: "sure" }, make("span"));
   sure.firstElementChild.style.width = `${100 * list.sure[at]}%`;
-  const best = list.group === UNSURE ? `${nameOf(list.best[at])} ${percent(list.sure[at])}` : percent(list.sure[at]);
-  const words = make("p", {}, make("b", { textContent: best }), make("span", { textContent: second(at) }));
-  const cell = make("div", { className: "cell", id: `image-${at}`, role: "option", title: list.name[at] }, image, sure, words);
+  const cell = make("div", { className: "cell", id: `image-${at}`, role: "option", title: list.name[at] }, image, sure,
+    line("b", list.group === UNSURE ? nameOf(list.best[at]) : "", list.sure[at]));
+  if (hasSecond(at)) cell.append(line("span", nameOf(list.second[at]), list.runner_up[at]));
   cell.setAttribute("aria-posinset", at + 1);
   cell.setAttribute("aria-setsize", list.index.length);
   cell.setAttribute("aria-selected", String(at === cursor));
@@ -318,10 +324,14 @@ function draw(at) {
   return cell;
 }
 
-function second(at) {
-  if (list.second[at] === list.best[at] || list.runner_up[at] < 0.005) return "";
-  return `${nameOf(list.second[at])} ${percent(list.runner_up[at])}`;
+// A class and how probable it is; where room is short, the name is cut and not the number.
+function line(kind, name, share) {
+  const parts = [make(kind, { textContent: percent(share), className: "share" })];
+  if (name) parts.unshift(make(kind, { textContent: name, className: "who" }));
+  return make("p", {}, ...parts);
 }
+
+const hasSecond = (at) => list.second[at] !== list.best[at] && list.runner_up[at] >= 0.005;
 
 function choose(at, scroll = true) {
   if (!list?.index.length) return;
@@ -352,7 +362,7 @@ function vertically(step) {
 function view() {
   if (!list?.index.length) return;
   const words = [list.name[cursor], `${nameOf(list.group === UNSURE ? list.best[cursor] : list.group)} ${percent(list.sure[cursor])}`,
-    second(cursor), `${cursor + 1} of ${list.index.length}`];
+    hasSecond(cursor) && `${nameOf(list.second[cursor])} ${percent(list.runner_up[cursor])}`, `${cursor + 1} of ${list.index.length}`];
   $("caption").textContent = words.filter(Boolean).join(" · ");
   $("original").src = `original/${list.index[cursor]}`;
   $("original").alt = list.name[cursor];
@@ -373,15 +383,15 @@ function undecidedAfter(id, waiting) {
 }
 
 // One decision on the class that is shown; then the next one that waits is shown, if the class was not decided before.
-async function settle(decision, words) {
-  const id = group, waiting = order(), was = byId(id).new && !byId(id).decided;
-  if (!(await decide(decision))) return;
+const settle = (decision, words) => inTurn(async () => {
+  const id = decision.class, waiting = order(), was = byId(id).new && !byId(id).decided;
+  if (byId(id).stands_for !== id || !(await decide(decision))) return;
   const next = was ? undecidedAfter(id, waiting) : undefined;
   if (next !== undefined) go(next);
   else if (group !== null) go(group);
   say(`${words} Undo with U.`);
   $("canvas").focus({ preventScroll: true });
-}
+});
 
 function submit() {
   const text = $("name").value.trim(), one = byId(group);
@@ -422,11 +432,11 @@ function reject() {
   return settle({ verb: "reject", class: group }, `${byId(group).name} is rejected.`);
 }
 
-async function back(verb) {
+const back = (verb) => inTurn(async () => {
   const words = state[verb];
   if (!words) return say(`There is nothing to ${verb}.`, true);
   if (await decide({ verb })) say(`${verb === "undo" ? "Undone" : "Done again"}: ${words}.`);
-}
+});
 
 // The name field, with the classes that there are ------------------------------------------------------------------
 
@@ -484,7 +494,10 @@ $("name").addEventListener("keydown", (event) => {
     pick(byId(Number($("names").children[active].dataset.id)));
   } else if (event.key === "Escape") {
     event.stopPropagation();
-    if ($("names").hidden) $("canvas").focus({ preventScroll: true });
+    if ($("names").hidden) {
+      $("name").value = "";
+      $("canvas").focus({ preventScroll: true });
+    }
     closeNames();
   }
 });
@@ -578,8 +591,7 @@ $("viewer").addEventListener("close", () => {
 
 let waiting = 0;
 $("scroll").addEventListener("scroll", () => {
-  cancelAnimationFrame(waiting);
-  waiting = requestAnimationFrame(paint);
+  waiting ||= requestAnimationFrame(() => { waiting = 0; paint(); });
 }, { passive: true });
 $("size").value = sessionStorage.getItem("size") ?? (innerWidth < 600 ? 110 : 170);
 $("size").addEventListener("input", () => { sessionStorage.setItem("size", $("size").value); arrange(); choose(cursor); });
