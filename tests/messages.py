@@ -29,7 +29,7 @@ INLINE = "a|b|code|i|small|span"
 def collect() -> str:
     """The texts of all files, each file's in the order of its lines."""
     parts = []
-    for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.j2")]):
+    for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.j2"), *PACKAGE.rglob("*.html")]):
         source = path.read_text(encoding="utf-8")
         found = of_code(source) if path.suffix == ".py" else of_template(source)
         if texts := [" ".join(text.split()) for text in found if " " in text.strip() and WORDS.search(text)]:

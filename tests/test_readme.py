@@ -111,7 +111,7 @@ def test_its_installation_is_what_continuous_integration_does() -> None:
 
 def test_the_guide(place: Path) -> None:
     lines = [line for line in commands_of("docs/guide.md") if line[0] == "hoarfrost"]
-    assert len(lines) == 12
+    assert len(lines) == 13
     for line in lines:
         assert parse(line[1:]).verb == line[1]
     shutil.copytree(place / "photos" / "unsorted", place / "photos" / "next-month")

@@ -49,7 +49,7 @@ class Client:
 
     def post(self, told: Any, **headers: str) -> Answer:
         body = told if isinstance(told, bytes) else json.dumps(told).encode()
-        return self.raw("POST", f"/{self.server.token}/decide", body, **{"Origin": self.own, **headers})
+        return self.raw("POST", f"/{self.server.token}/decide", body, Origin=headers.pop("Origin", self.own), **headers)
 
     @property
     def state(self) -> Any:
@@ -62,11 +62,10 @@ class Client:
 
     def bytes(self, content: bytes) -> bytes:
         """What comes back for bytes that need not be a request."""
-        with socket.create_connection((HOST, self.server.port), timeout=10) as line:
+        parts = []
+        with suppress(OSError), socket.create_connection((HOST, self.server.port), timeout=10) as line:
             line.sendall(content)
             line.shutdown(socket.SHUT_WR)
-            parts = []
-            with suppress(ConnectionError):
-                while part := line.recv(65536):
-                    parts.append(part)
-            return b"".join(parts)
+            while part := line.recv(65536):
+                parts.append(part)
+        return b"".join(parts)

@@ -236,7 +236,7 @@ def test_what_cannot_be_decided_is_said_and_changes_nothing(client: Client) -> N
         ({"verb": "undo"}, "nothing to undo"),
         ({"verb": "redo"}, "nothing to redo"),
     ):
-        answer = client.decide(**decision)  # type: ignore[arg-type]
+        answer = client.decide(**decision)
         assert answer.status == 422
         assert words in answer.told["refused"]
     assert client.state["version"] == version
