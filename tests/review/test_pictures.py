@@ -90,6 +90,21 @@ def test_they_are_made_once(folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert opened(pictures_of(folder, cache).thumbnail(0)).size == (50, 50), "of a file that changed it is another"
 
 
+def test_shapes_are_found_some_at_first_and_then_kept(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "model.thumbnails"
+    found = pictures_of(folder, cache)
+    assert found.shapes(np.array([3, 1, 0]), most=2).tolist() == [[60, 40], [600, 900], [0, 0]]
+    found.keep_shapes()
+    Image.new("RGB", (50, 50)).save(folder / "d.tiff")
+    monkeypatch.setattr(Pictures, "_shape", lambda *_: (7, 7))
+    assert pictures_of(folder, cache).shapes(np.arange(4)).tolist() == [[7, 7], [600, 900], [7, 7], [7, 7]]
+    for content in (b"", b"x" * 5, (cache / "shapes").read_bytes() + b"x"):
+        (cache / "shapes").write_bytes(content)
+        assert pictures_of(folder, cache).shapes(np.arange(4)).tolist() == [[7, 7]] * 4
+
+
 def test_they_are_made_ahead_in_an_order_while_nobody_asks(folder: Path, tmp_path: Path) -> None:
     cache, quiet = tmp_path / "model.thumbnails", threading.Event()
     found = pictures_of(folder, cache)

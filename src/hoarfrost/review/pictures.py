@@ -59,6 +59,7 @@ class Pictures:
         self._stopped = threading.Event()
         if cache is not None:
             check_own_folder(cache)
+            self._find_shapes()
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -69,9 +70,12 @@ class Pictures:
             raise Gone
         return os.path.join(self.folder, self.paths[index])  # noqa: PTH118 - see FileList.text
 
-    def shapes(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
-        """``(n, 2)``: width and height of images as they are seen, by what their files begin with."""
-        missing = indices[self._shapes[indices, 0] == 0]
+    def shapes(self, indices: NDArray[np.int64], *, most: int | None = None) -> NDArray[np.int32]:
+        """``(n, 2)``: width and height of images as they are seen, by what their files begin with.
+
+        most: so many are looked at, if they were not before; the others are 0.
+        """
+        missing = indices[:most][self._shapes[indices[:most], 0] == 0]
 
         def read(rows: range) -> None:
             for row in rows:
@@ -81,6 +85,24 @@ class Pictures:
         in_threads(read, len(missing), chunk=32)
         found: NDArray[np.int32] = self._shapes[indices]
         return found
+
+    def _find_shapes(self) -> None:
+        """Those that were found before of the very same files."""
+        assert self.cache is not None
+        with suppress(OSError, InputError), open_regular(self.cache / "shapes") as file:
+            held = file.read(8 * len(self) * 3 + 1)
+            if len(held) == 8 * len(self) * 3:
+                rows = np.frombuffer(held, dtype="<i8").reshape(len(self), 3)
+                same = rows[:, 0] == self.states
+                self._shapes[same] = rows[same, 1:].clip(0, 1 << 20)
+
+    def keep_shapes(self) -> None:
+        """Keeps the shapes that were found, beside the thumbnails."""
+        if self.cache is not None and self._shapes.any():
+            rows = np.column_stack([self.states, self._shapes.astype(np.int64)]).astype("<i8")
+            with suppress(OSError):
+                self.cache.mkdir(exist_ok=True)
+                store.write_bytes(self.cache / "shapes", rows.tobytes())
 
     def _shape(self, index: int) -> tuple[int, int]:
         from PIL import Image

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import logging
 import re
 import secrets
 import socket
@@ -115,7 +116,13 @@ def application(session: Session, port: int, token: str, tickets: set[str]) -> S
 
     async def images(request: Request) -> Response:
         group = number(request.path_params["group"])
-        told = None if group is None else await run_in_threadpool(session.images, group)
+        if group is None:
+            return Response(status_code=404)
+        session.quiet.clear()
+        try:
+            told = await run_in_threadpool(session.images, group, whole="whole" in request.query_params)
+        finally:
+            session.quiet.set()
         return Response(status_code=404) if told is None else JSONResponse(told)
 
     async def thumbnail(request: Request) -> Response:
@@ -275,6 +282,7 @@ class Server:
 
     def __exit__(self, *error: object) -> None:
         if self._server is not None and self._thread is not None:
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # of requests that are not waited for
             self._server.should_exit = True
             self._thread.join(3)
         self.socket.close()

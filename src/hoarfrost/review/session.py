@@ -27,6 +27,8 @@ LONGEST = 200
 """characters of a name that is given on the page"""
 SAMPLES = 4
 """images that show a class in a few"""
+FIRST = 200
+"""images of a class whose shapes are found at once"""
 
 Decision = dict[str, Any]
 """verb: rename, merge, reject, undo or redo; class: its id; name: the new one; into: the id of another class"""
@@ -94,10 +96,11 @@ class Session:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Ends what works in the background."""
+        """Ends what works in the background, and keeps what it has found."""
         self.judge.close()
         if self.pictures is not None:
             self.pictures.stop()
+            self.pictures.keep_shapes()
 
     # What is judged ---------------------------------------------------------------------------------------------------
 
@@ -265,20 +268,24 @@ class Session:
         known.sort(key=lambda k: float(groups.sure[members[k][0]]))
         return [*new, *known]
 
-    def images(self, group: int) -> dict[str, Any] | None:
-        """Those of a class, or -1 for the unsure ones; None where there is no such class."""
+    def images(self, group: int, *, whole: bool = True) -> dict[str, Any] | None:
+        """Those of a class, or -1 for the unsure ones; None where there is no such class.
+
+        Of many images all shapes are known only after a while: if not ``whole``, some are 0 for now.
+        """
         with self._lock:
             groups, pictures = self.groups, self.pictures
         if groups is None or pictures is None or group not in groups.members:
             return None
         positions, probabilities = groups.members[group], groups.judgement.probabilities
-        shapes = pictures.shapes(positions)
+        shapes = pictures.shapes(positions, most=None if whole else FIRST)
         second = groups.second[positions]
         best = probabilities[positions].argmax(axis=1) if len(positions) else positions
         return {
             "round": self.round,
             "index": positions.tolist(),
-            "shape": np.round(shapes[:, 0] / shapes[:, 1], 4).tolist(),
+            "shape": np.round(shapes[:, 0] / np.maximum(shapes[:, 1], 1), 4).tolist(),
+            "whole": bool(shapes.all()),
             "best": best.tolist(),
             "sure": np.round(groups.sure[positions], 4).tolist(),
             "second": second.tolist(),

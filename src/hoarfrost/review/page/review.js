@@ -9,7 +9,7 @@ let list = null;             // its images
 let rows = [];               // where they are: {top, height, first, cells: [{left, width}]}
 let cells = new Map();       // what is in the document, by position in the list
 let cursor = 0;              // the chosen image, by position in the list
-let request = 0, ended = false, declined = null;
+let request = 0, painted = 0, ended = false, declined = null;
 
 // Talking to the server ---------------------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ async function load() {
   const mine = ++request, wanted = group;
   let told;
   try {
-    told = await ask(`images/${wanted === UNSURE ? "unsure" : wanted}`);
+    told = await ask(address(wanted));
   } catch (error) {
     if (error.message !== "404") end();
     return;
@@ -217,7 +217,18 @@ async function load() {
   cells.clear();
   showBar();
   arrange();
+  if (told.whole) return;
+  // Of many images the server tells the shapes of the first ones at once, and of all after a while.
+  const all = await ask(`${address(wanted)}?whole`).catch(() => null);
+  if (!all || mine !== request) return;
+  const at = rows.length ? rows[rowAt($("scroll").scrollTop - above())].first : 0;
+  list.shape = all.shape;
+  arrange();
+  if (at > 0) $("scroll").scrollTop = rows[rowOf(at)].top + above();
 }
+
+const address = (wanted) => `images/${wanted === UNSURE ? "unsure" : wanted}`;
+const above = () => $("canvas").offsetTop - $("scroll").offsetTop;
 
 // The images: rows of equal height, of which only those in sight are in the document ------------------------------
 
@@ -260,7 +271,7 @@ function arrange() {
   paint();
 }
 
-const shape = (at) => Math.min(3.2, Math.max(0.35, list.shape[at] || 1));
+const shape = (at) => Math.min(3.2, Math.max(0.35, list.shape[at] || 4 / 3));
 
 function rowOf(at) {
   let low = 0, high = rows.length - 1;
@@ -272,6 +283,11 @@ function rowOf(at) {
   return low;
 }
 
+function rowAt(top) {
+  const found = rows.findIndex((row) => row.top + row.height + CAPTION > top);
+  return found < 0 ? rows.length - 1 : found;
+}
+
 function place(cell, at) {
   const row = rows[rowOf(at)], where = row.cells[at - row.first];
   cell.style.cssText = `left:${where.left}px;top:${row.top}px;width:${where.width}px`;
@@ -280,9 +296,10 @@ function place(cell, at) {
 
 function paint() {
   if (!list || !rows.length) return;
-  const from = $("scroll").scrollTop - $("canvas").offsetTop + $("scroll").offsetTop, to = from + $("scroll").clientHeight;
-  const inSight = new Set();
-  let at = rows.findIndex((row) => row.top + row.height + CAPTION > from - AHEAD);
+  const from = $("scroll").scrollTop - above(), to = from + $("scroll").clientHeight;
+  const inSight = new Set(), quickly = Math.abs(from - painted) > (to - from) / 3;
+  painted = from;
+  let at = rowAt(from - AHEAD);
   for (; at >= 0 && at < rows.length && rows[at].top < to + AHEAD; at++) {
     for (let k = 0; k < rows[at].cells.length; k++) inSight.add(rows[at].first + k);
   }
@@ -295,7 +312,7 @@ function paint() {
   }
   for (const position of inSight) {
     if (!cells.has(position)) {
-      const cell = draw(position);
+      const cell = draw(position, quickly);
       cells.set(position, cell);
       place(cell, position);
       $("canvas").append(cell);
@@ -304,8 +321,11 @@ function paint() {
   choose(cursor, false);
 }
 
-function draw(at) {
-  const image = make("img", { alt: list.name[at], decoding: "async", draggable: false, src: `thumbnail/${list.index[at]}` });
+function draw(at, quickly) {
+  const image = make("img", { alt: list.name[at], decoding: "async", draggable: false }), source = `thumbnail/${list.index[at]}`;
+  // What only flies past is not asked for.
+  if (quickly) setTimeout(() => { if (image.isConnected) image.src = source; }, 120);
+  else image.src = source;
   image.addEventListener("load", () => image.classList.toggle("small", image.naturalHeight < SMALL && image.naturalWidth < SMALL));
   const sure = make("div", { className: "sure" }, make("span"));
   sure.firstElementChild.style.width = `${100 * list.sure[at]}%`;
@@ -338,9 +358,9 @@ function choose(at, scroll = true) {
   cells.get(cursor)?.setAttribute("aria-selected", "false");
   cursor = Math.max(0, Math.min(list.index.length - 1, at));
   if (scroll) {
-    const row = rows[rowOf(cursor)], above = $("canvas").offsetTop - $("scroll").offsetTop, view = $("scroll");
-    if (row.top + above < view.scrollTop) view.scrollTop = row.top + above - GAP;
-    const bottom = row.top + above + row.height + CAPTION + GAP;
+    const row = rows[rowOf(cursor)], view = $("scroll"), top = row.top + above();
+    if (top < view.scrollTop) view.scrollTop = top - GAP;
+    const bottom = top + row.height + CAPTION + GAP;
     if (bottom > view.scrollTop + view.clientHeight) view.scrollTop = bottom - view.clientHeight;
     if (!cells.has(cursor)) return paint();
   }
