@@ -45,7 +45,7 @@ class Client:
             connection.close()
 
     def get(self, path: str = "", **headers: str) -> Answer:
-        return self.raw("GET", f"/{self.server.token}/{path}", **headers)
+        return self.raw("GET", f"/{self.server.token}/{path}", None, **headers)
 
     def post(self, told: Any, **headers: str) -> Answer:
         body = told if isinstance(told, bytes) else json.dumps(told).encode()

@@ -166,6 +166,17 @@ def test_images_are_in_their_class_with_the_most_doubtful_first(session: Session
     assert sizes == sorted(sizes, reverse=True)
 
 
+def test_another_name_sorts_nothing_again(session: Session) -> None:
+    before = session.groups
+    session.decide(session.version, {"verb": "rename", "class": 3, "name": "rose"})
+    state = session.state()
+    assert (state["busy"], state["round"], state["classes"][3]["name"]) == (False, 1, "rose")
+    session.decide(session.version, {"verb": "undo"})
+    assert before is not None
+    assert session.groups is not None
+    assert session.groups.members is before.members
+
+
 def test_the_folder_of_the_last_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = tmp_path / "model.thumbnails"
     assert remembered_folder(cache) is None

@@ -7,7 +7,7 @@ import io
 import os
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,9 @@ class Session:
 
     def _show(self, judgement: Judgement) -> None:
         with self._lock:
+            self.refresh()
+            if judgement.table.rows == self.table.rows:  # something may have been decided meanwhile
+                judgement = judgement.of_table(self.table)
             first = self.pictures is None
             if self.pictures is None or list(self.pictures.paths) != list(judgement.paths):
                 self.pictures = Pictures(self.folder, judgement.paths, judgement.states, self.cache)
@@ -194,8 +197,10 @@ class Session:
         if self.groups is None or before == table:
             return
         judged = self.groups.judgement
-        if judged.table.rows != table.rows or (before.stands_for != table.stands_for).any():
-            self.judge.ask()
+        if before.rows == table.rows and (before.stands_for == table.stands_for).all():
+            self.groups = replace(self.groups, judgement=replace(judged, table=table))  # names change nothing else
+            return
+        self.judge.ask()
         if judged.table.rows == table.rows:
             self.groups = Groups.of(judged.of_table(table))
         self.round += 1

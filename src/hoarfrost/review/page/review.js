@@ -101,6 +101,7 @@ function take(told) {
   }
   showBar();
   if (!before || before.round !== told.round || list?.group !== group) load();
+  else if (before.version !== told.version) redraw();
 }
 
 function showQueue() {
@@ -213,10 +214,8 @@ async function load() {
   const chosen = list?.group === wanted ? list.index[cursor] : undefined;
   list = { ...told, group: wanted };
   cursor = Math.max(0, chosen === undefined ? 0 : list.index.indexOf(chosen));
-  for (const cell of cells.values()) cell.remove();
-  cells.clear();
   showBar();
-  arrange();
+  redraw();
   if (told.whole) return;
   // Of many images the server tells the shapes of the first ones at once, and of all after a while.
   const all = await ask(`${address(wanted)}?whole`).catch(() => null);
@@ -225,6 +224,12 @@ async function load() {
   list.shape = all.shape;
   arrange();
   if (at > 0) $("scroll").scrollTop = rows[rowOf(at)].top + above();
+}
+
+function redraw() {
+  for (const cell of cells.values()) cell.remove();
+  cells.clear();
+  arrange();
 }
 
 const address = (wanted) => `images/${wanted === UNSURE ? "unsure" : wanted}`;
