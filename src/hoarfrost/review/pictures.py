@@ -64,6 +64,10 @@ class Pictures:
     def __len__(self) -> int:
         return len(self.paths)
 
+    def are(self, paths: Sequence[str], states: NDArray[np.int64]) -> bool:
+        """Whether these are the very same files."""
+        return list(self.paths) == list(paths) and np.array_equal(self.states, states)
+
     def path(self, index: int) -> str:
         """Where an image is."""
         if not 0 <= index < len(self):

@@ -81,6 +81,8 @@ class Session:
         self.pictures: Pictures | None = None
         self.round = 0
         """counts what was judged, so that a page knows when to look again"""
+        self.generation = 0
+        """counts lists of images: in another one, a position may be another image"""
         self.quiet = threading.Event()
         """whether no request is at work"""
         self.quiet.set()
@@ -115,8 +117,9 @@ class Session:
             if judgement.table.rows == self.table.rows:  # something may have been decided meanwhile
                 judgement = judgement.of_table(self.table)
             first = self.pictures is None
-            if self.pictures is None or list(self.pictures.paths) != list(judgement.paths):
+            if self.pictures is None or not self.pictures.are(judgement.paths, judgement.states):
                 self.pictures = Pictures(self.folder, judgement.paths, judgement.states, self.cache)
+                self.generation += 1
             self.groups = Groups.of(judgement)
             self.round += 1
             groups, pictures = self.groups, self.pictures
@@ -222,6 +225,7 @@ class Session:
             return {
                 "version": self.version,
                 "round": self.round,
+                "generation": self.generation,
                 "model": str(self.model),
                 "folder": str(self.folder),
                 "ready": groups is not None,

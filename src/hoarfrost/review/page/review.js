@@ -134,7 +134,7 @@ function entry(id) {
   const one = id === UNSURE ? null : byId(id), images = one ? one.images : state.unsure;
   const samples = one ? one.samples : state.unsure_samples;
   const face = samples.length
-    ? make("img", { className: "face", src: `thumbnail/${samples[0]}`, alt: "", loading: "lazy" })
+    ? make("img", { className: "face", src: thumbnail(samples[0]), alt: "", loading: "lazy" })
     : make("span", { className: "face" });
   let about = state.ready ? count(images, "image", "images") : "";
   if (one && !one.new && one.least !== null) about += `, least sure ${percent(one.least)}`;
@@ -232,6 +232,7 @@ function redraw() {
   arrange();
 }
 
+const thumbnail = (index) => `thumbnail/${index}?${state.generation}`;
 const address = (wanted) => `images/${wanted === UNSURE ? "unsure" : wanted}`;
 const above = () => $("canvas").offsetTop - $("scroll").offsetTop;
 
@@ -327,7 +328,7 @@ function paint() {
 }
 
 function draw(at, quickly) {
-  const image = make("img", { alt: list.name[at], decoding: "async", draggable: false }), source = `thumbnail/${list.index[at]}`;
+  const image = make("img", { alt: list.name[at], decoding: "async", draggable: false }), source = thumbnail(list.index[at]);
   // What only flies past is not asked for.
   if (quickly) setTimeout(() => { if (image.isConnected) image.src = source; }, 120);
   else image.src = source;
@@ -389,7 +390,7 @@ function view() {
   const words = [list.name[cursor], `${nameOf(list.group === UNSURE ? list.best[cursor] : list.group)} ${percent(list.sure[cursor])}`,
     hasSecond(cursor) && `${nameOf(list.second[cursor])} ${percent(list.runner_up[cursor])}`, `${cursor + 1} of ${list.index.length}`];
   $("caption").textContent = words.filter(Boolean).join(" · ");
-  $("original").src = `original/${list.index[cursor]}`;
+  $("original").src = `original/${list.index[cursor]}?${state.generation}`;
   $("original").alt = list.name[cursor];
   if (!$("viewer").open) $("viewer").showModal();
 }
@@ -433,7 +434,7 @@ function offer(other) {
   $("offered").textContent = `There already is a class ${other.name}. Merge ${one.name} into it?`;
   $("compare").replaceChildren(...[one, other].filter((shown) => shown.samples.length).map((shown) => make("figure", {},
     make("figcaption", { textContent: `${shown.name}, ${count(shown.images, "image", "images")}` }),
-    ...shown.samples.slice(0, 3).map((index) => make("img", { src: `thumbnail/${index}`, alt: "" })))));
+    ...shown.samples.slice(0, 3).map((index) => make("img", { src: thumbnail(index), alt: "" })))));
   $("merge").textContent = "Merge";
   $("merge").dataset.into = other.id;
   $("offer").hidden = false;
