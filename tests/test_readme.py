@@ -24,6 +24,7 @@ PAGES = [
     for place in (ROOT, ROOT / "docs", ROOT / ".github")
     for path in place.glob("*.md" if place == ROOT else "**/*.md")
 ]
+REVIEW = "hoarfrost review model2 --folder photos/unsorted"
 EVERYDAY = ["fit", "discover", "name", "merge", "reject", "sort", "predict", "evaluate"]
 BRIEF = {"fit.epochs": 1, "fit.drops": [], "discover.epochs": 1, "discover.drops": []}
 
@@ -73,7 +74,8 @@ def test_the_way_from_a_folder_to_named_classes(place: Path, capsys: pytest.Capt
     assert header == "path,class,probability,kind"
     assert len(rows) == 12
     assert "hibiscus" in capsys.readouterr().out
-    assert inline("README.md", "hoarfrost ") == ["hoarfrost undo model2"]
+    assert inline("README.md", "hoarfrost ") == ["hoarfrost undo model2", REVIEW]
+    parse(REVIEW.split()[1:])  # tests/review carries it out
     carry_out(["hoarfrost", "undo", "model2"])
     assert capsys.readouterr().out == "new-4 is a class again\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -38,10 +38,16 @@ class Tab:
     """A page that notes what it complained of and whom it asked."""
 
     def __init__(
-        self, browser: Browser, server: Server, *, width: int = 1280, scheme: str = "light", **more: Any
+        self,
+        browser: Browser,
+        server: Server,
+        *,
+        width: int = 1280,
+        scheme: Literal["light", "dark"] = "light",
+        **more: Any,
     ) -> None:
         self.server, self.complaints, self.asked = server, list[str](), list[str]()
-        self.context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, **more)  # type: ignore[arg-type]
+        self.context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, **more)
         self.page: Page = self.context.new_page()
         self.page.set_default_timeout(10_000)
         self.page.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
@@ -259,7 +265,7 @@ def test_names_of_classes_and_files_are_text(tab: Tab, session: Session) -> None
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_is_wider_than_the_window(
-    browser: Browser, server: Server, session: Session, width: int, scheme: str
+    browser: Browser, server: Server, session: Session, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     Client(server).decide("rename", class_=first_new(session), name="wide" * 40)
     made = Tab(browser, server, width=width, scheme=scheme)
