@@ -24,7 +24,7 @@ LAYERS = [
     {"training"},
     {"__init__", "bench", "evaluation"},
     {"report"},
-    {"experiment"},
+    {"experiment", "review"},
     {"paper"},
     {"cli"},
     {"__main__"},

@@ -100,7 +100,7 @@ def test_predictions_in_python(place: Place) -> None:
     np.testing.assert_allclose(learner.predictions(files).probabilities, learner.predict_proba(files))
     assert set(learner.predictions("unsorted", threshold=1.0).ids) == {-1}
     cut(files[1])
-    with pytest.raises(InputError, match=r"unsorted/3-0\.png is no image that can be read"):
+    with pytest.raises(InputError, match=r"unsorted/3-0\.png is not a readable image"):
         learner.predict(files)
     with pytest.warns(UserWarning, match=r"3-0\.png"):
         assert learner.predictions(files).paths == ["unsorted/4-1.png"]

@@ -206,7 +206,7 @@ def test_class_names_that_are_no_file_names(place: Place) -> None:
     before = contents(place.folder)
     place.well("name", "model2", "new-1=../../up", "new-2=Unsure", "0=..", "1=x/y")
     answer = place.well(*SORT, "--threshold", "0")
-    new = {path.split("/")[0] for path in contents(place.folder).keys() - before.keys()}
+    new = {path.split("/")[0] for path in contents(place.folder).keys() - before.keys() - {"model2/decisions.jsonl"}}
     assert new == {"made"}
     assert {path.name for path in Path("made").iterdir()} <= {".sorted", "_.._up", "Unsure-2", "_", "x_y", "2"}
     assert not any("\\x1b" in line for line in answer.out.splitlines())

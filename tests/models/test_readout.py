@@ -76,7 +76,11 @@ def test_a_kind_goes_to_json_and_back(kind: ReadoutKind) -> None:
     assert from_json(Config, content) == config_of(kind)
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "hoarfrost"])  # which came later
+LATER = ("hoarfrost", "vb-cgcd")
+"""presets that came when files said more of a readout than its kind"""
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in LATER])
 def test_a_configuration_of_an_earlier_version_is_the_same(name: str) -> None:
     config = get_recipe("digits").config(METHODS[name], 0)
     content = to_json(config)

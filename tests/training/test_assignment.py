@@ -219,7 +219,7 @@ def test_a_folder_of_old_images_has_nothing_to_discover(
     assert capsys.readouterr().out == said
 
 
-@pytest.mark.parametrize(("method", "epochs", "every"), [("hoarfrost", 10, 2), ("frost", 8, 1)])
+@pytest.mark.parametrize(("method", "epochs", "every"), [("hoarfrost", 16, 2), ("frost", 8, 1)])
 def test_a_mixed_folder_whose_number_nobody_knows(
     method: str, epochs: int, every: int, images: tuple[ImageSet, ImageSet], tmp_path: Path
 ) -> None:
@@ -281,7 +281,7 @@ def test_whoever_follows_hears_when_images_are_told_apart(
 def test_a_model_of_an_earlier_version_says_what_it_lacks(fitted: Path, images: tuple[ImageSet, ImageSet]) -> None:
     learner = Learner.load(fitted, "cpu")
     learner._model = replace(learner.model, calibration=Calibration())
-    with pytest.raises(InputError, match="fit it again, or say that all is new"):
+    with pytest.raises(InputError, match="fit it again, or say that all images are new"):
         learner.discover(images[1], 2, only_new=False)
     with pytest.raises(InputError, match="how many new classes there are"):
         learner.discover(images[1])

@@ -347,7 +347,11 @@ def as_before(content: dict[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in content.items() if key != "fit_frozen"}, "version": 1, "method": method}
 
 
-@pytest.mark.parametrize("method", METHODS)
+LATER = ("freeze-and-cluster", "happy")
+"""presets that came after that, whose frozen batch statistics stay"""
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in LATER])
 def test_a_configuration_of_version_1_is_that_of_its_preset(method: str) -> None:
     config = Learner(method).config
     assert config.method.moving_statistics

@@ -155,7 +155,7 @@ def test_a_failed_discovery_leaves_the_learner_as_it_was(learner: Learner) -> No
 
 @pytest.mark.parametrize("novel", [0, -1, True, 1.5, "2"])
 def test_numbers_of_new_classes_that_cannot_be(learner: Learner, novel: Any) -> None:
-    with pytest.raises(InputError, match="1 or more"):
+    with pytest.raises(InputError, match="at least 1"):
         learner.discover(little(), novel)
 
 
