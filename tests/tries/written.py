@@ -213,7 +213,7 @@ TENSOR_FILES: list[tuple[int, str, Words]] = [
 ]
 
 
-ANSWERS = ("memory ran out", "the loss became NaN or infinite")
+ANSWERS = ("out of memory", "the loss became NaN or infinite")
 """what is said of numbers and sizes beyond all bounds that only show in use"""
 
 
