@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 # Tiny tensors gain nothing from threads, which fight over the cores when something else runs too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # in processes that tests start
+
+# A shell has its background commands, and all that they start, ignore Ctrl-C. Tests press it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONGEST = (
     *("tests/tries/test_tries.py", "tests/training/test_step.py", "tests/computing/test_processes.py"),
