@@ -1,4 +1,4 @@
-"""A loss term of your own, in a method of your own, compared with FRoST on the digits: about a minute on two cores.
+"""A loss term of your own, in a method of your own, compared with FRoST on the digits: a minute on two idle cores.
 
     python examples/own_method.py --out runs/own-method
 
