@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hoarfrost.sorting.evidence import Floats, Ids
-from hoarfrost.sorting.folder import LEAST, sort_folder
-from hoarfrost.sorting.hiding import MOST_CLASSES, MOST_IMAGES, Hidden, draw, main_directions
+from hoarfrost.sorting.folder import LEAST, Sorter, sort_folder
+from hoarfrost.sorting.hiding import MOST_CLASSES, MOST_IMAGES, USUAL, USUAL_ALONE, Hidden, draw, main_directions
 from hoarfrost.sorting.space import KnownClasses
 
 
@@ -53,6 +53,14 @@ def test_the_same_seed_learns_the_same() -> None:
     features, labels = clumped(9, 16, 1)
     first, second = (Hidden(features, labels, seed=3).learned() for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize(("classes", "images"), [(1, 16), (2, 16), (5, 3)])
+def test_where_no_class_can_be_hidden_roughness_is_what_is_usual(classes: int, images: int) -> None:
+    random = np.random.default_rng(0)
+    labels = np.repeat(np.arange(classes), images)
+    learned = Hidden(random.normal(size=(len(labels), 30)), labels, seed=0).learned()
+    assert learned == Sorter(USUAL, USUAL_ALONE)
 
 
 @pytest.mark.parametrize("shape", [(50, 20), (20, 50)])

@@ -110,7 +110,7 @@ def sort_folder(
 
 @dataclass(frozen=True)
 class Found:
-    """What a sorting has found of N points; ``first`` classes are known."""
+    """What a sorting has found of N points beside K known classes."""
 
     labels: Ids
     """(N,): a known class, or a new one from there on"""

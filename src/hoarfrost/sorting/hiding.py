@@ -1,7 +1,7 @@
 """What is to be expected of folders to come: known classes are hidden, and folders that hold them are sorted.
 
 In each draw a third of the known classes is hidden. Half of the images of the others is labelled; the other half and
-the hidden ones are the folder. A few images of each class are held out, to see how true probabilities are.
+the hidden ones are the folder. A few images of each class are held out for probabilities, which are not learned yet.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Draw:
     @property
     def hidden(self) -> int:
         """How many classes are."""
-        return int(self.ids.max()) + 1 - self.known
+        return int(self.ids.max(initial=-1)) + 1 - self.known
 
 
 def draw(labels: Ids, random: np.random.Generator) -> Draw:
@@ -66,7 +66,8 @@ def draw(labels: Ids, random: np.random.Generator) -> Draw:
         tested.append(out)
         labelled.append(own[:half])
         folder.append(own[half:])
-    return Draw(ids, known, *(np.concatenate(parts) for parts in (labelled, folder, tested)))
+    none = np.zeros(0, dtype=np.int64)
+    return Draw(ids, known, *(np.concatenate([none, *parts]) for parts in (labelled, folder, tested)))
 
 
 class Hidden:
@@ -87,7 +88,12 @@ class Hidden:
         return sort_folder(known, self.features[folder], sorter, only_new=only_new, directions=self.directions)
 
     def learned(self, tell: Callable[[], None] = lambda: None) -> Sorter:
-        """The roughness with which as many classes are found as are hidden, and what was worth most by chance."""
+        """The roughness with which as many classes are found as are hidden, and what was worth most by chance.
+
+        Of fewer than three classes none can be hidden: then the roughness is what is usual.
+        """
+        if not all(case.hidden for case in self.draws):
+            return Sorter(USUAL, USUAL_ALONE)
         mixed, alone = (self._roughness(only_new, tell) for only_new in (False, True))
         sorter = Sorter(mixed, alone, -np.inf)
         chance = [self.sorted(case, sorter, hidden=False).worth.sum() for case in self.draws]
