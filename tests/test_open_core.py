@@ -342,10 +342,11 @@ class TestHalfWayAfterStageOne:
                 expected = 0.25 * begun[name] + 0.75 * tensor
                 torch.testing.assert_close(self.backbone(average)[name], expected, rtol=1e-4, atol=1e-6)
         assert any(not torch.allclose(self.backbone(average)[name], begun[name], atol=1e-3) for name in begun)
-        tuned, goes_on = average.model.calibration.expected, trained.model.calibration.expected
-        assert tuned is not None
-        assert goes_on is not None
-        assert tuned.worth == 0 < goes_on.worth, "of a network that was tuned and stays, nobody knows it"
+        tuned, goes_on = average.model.calibration, trained.model.calibration
+        assert tuned.sorter is not None
+        assert tuned.expected is None
+        assert goes_on.sorter is None, "a network that goes on learning has other features by then"
+        assert goes_on.expected is not None
 
     def test_it_is_scored_by_what_it_did_not_learn_from(self, digits: tuple[ImageSet, ImageSet]) -> None:
         images, _ = digits

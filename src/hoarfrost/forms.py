@@ -109,11 +109,12 @@ MODEL: Form = {
     "needs?": [str],
     "temperature?": float,
     "calibration?": {
-        "novel_temperature": (float, type(None)),
+        "novel_temperature?": (float, type(None)),
         "novel_impurity?": float,
         "unlike?": (float, type(None)),
         "levels": {"images_a_class": float, **{name: [float] for name in ("sizes", "low", "level", "high")}},
         "expected": (type(None), {**EXPECTED, "error": (float, type(None)), "images?": int}),
+        "sorter?": (type(None), dict.fromkeys(("roughness", "roughness_alone", "chance"), float)),
     },
     "discovery?": (
         type(None),
@@ -121,6 +122,7 @@ MODEL: Form = {
             **dict.fromkeys(("images", "known", "unsure"), int),
             "new": [int],
             "count": (type(None), COUNT),
+            "nearest?": [[int]],
         },
     ),
     "classes?": {

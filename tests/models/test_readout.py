@@ -185,29 +185,11 @@ def test_what_is_far_from_all_classes_is_like_none(name: str) -> None:
         assert own == pytest.approx(1 if far < limit else (limit / far) ** 4, rel=1e-2)
     assert (found == 1).any()
     assert (found < 0.9).any()
-    is_new = readout.scores(features).argmax(dim=1) >= 3
-    for limited, before in ((limit, found), (None, torch.ones_like(found))):
-        impure = KINDS[name].read(network, Known(statistics, Calibration(unlike=limited, novel_impurity=0.25)))
-        less = impure.likeness(impure.scores(features), present)
-        assert less is not None
-        assert torch.equal(less, torch.where(is_new, 0.75 * before, before)), "a discovered class may hold two"
-    assert is_new.any()
-    assert not is_new.all()
+    assert KINDS[name].read(network, Known(statistics)).likeness(readout.scores(features), present) is None
     without = readout.likeness(readout.scores(features), present & (torch.arange(5) != 2))
     assert without is not None
     assert (without <= found + 1e-6).all(), "a class that was rejected is not near"
     assert (without < found - 1e-6).any()
-
-
-def test_a_rejected_class_says_nothing_of_how_sure_an_image_is() -> None:
-    network, statistics, features = grown(KINDS["full"])
-    readout = KINDS["full"].read(network, Known(statistics, Calibration(2.0, novel_temperature=5.0)))
-    scores, present = readout.scores(features), torch.tensor([True, True, True, False, False])
-    for row, both, without in zip(scores, readout.tempered(scores), readout.tempered(scores, present), strict=True):
-        best, left = int(row.argmax()), int(torch.where(present, row, -torch.inf).argmax())
-        torch.testing.assert_close(both, row / (5.0 if best >= 3 else 2.0))
-        torch.testing.assert_close(without, row / (5.0 if left >= 3 else 2.0))
-    assert not torch.equal(readout.tempered(scores), readout.tempered(scores, present))
 
 
 class Watched(Observer):
@@ -325,9 +307,14 @@ def test_a_model_of_an_earlier_version_has_a_temperature_of_one(three_steps: Sce
         path.write_text(json.dumps({**content, "temperature": wrong}))
         with pytest.raises(InputError, match="damaged"):
             Learner.load(tmp_path / "model", "cpu")
-    fractions = [("novel_impurity", wrong) for wrong in (1.0, -0.1, "some")]
-    divisors = [(name, size) for name in ("novel_temperature", "unlike") for size in (0.0, -1.0, 1e-300, 1e300, "some")]
-    for name, damaged in (*fractions, *divisors):
+    sizes = (0.0, -1.0, 1e-300, 1e300, "some")
+    sorter: dict[str, object] = {"roughness": 0.7, "roughness_alone": 1.1, "chance": 10.0}
+    sorters: list[dict[str, object]] = [
+        sorter | {name: size} for name in ("roughness", "roughness_alone") for size in sizes
+    ]
+    sorters += [sorter | {"chance": size} for size in (-1.0, 1e300, "some")]
+    changes = [*(("unlike", size) for size in sizes), *(("sorter", wrong) for wrong in sorters)]
+    for name, damaged in changes:
         path.write_text(json.dumps({**content, "calibration": {**calibration, name: damaged}}))
         with pytest.raises(InputError, match="damaged"):
             Learner.load(tmp_path / "model", "cpu")

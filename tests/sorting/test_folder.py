@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from hoarfrost.metrics import match_clusters
 from hoarfrost.sorting.evidence import Evidence, Floats, Ids
-from hoarfrost.sorting.folder import CERTAIN, LEAST, Sorter, Sorting, renumbered, sort_folder
+from hoarfrost.sorting.folder import CERTAIN, DOUBT, LEAST, Found, Sorter, Sorting, renumbered, sort_folder
+from hoarfrost.sorting.joining import Joined
 from hoarfrost.sorting.space import KnownClasses, Space
 
 GAUSSIAN = Sorter(0.4, 0.4)
@@ -113,11 +116,31 @@ def test_what_is_worth_no_more_than_twice_what_chance_makes_is_not_new() -> None
     worth = sort_folder(known, folder, GAUSSIAN).worth
     some = Sorter(0.4, 0.4, chance=float(worth.sum()) / CERTAIN * 0.99)
     found = sort_folder(known, folder, some)
-    assert found.novel == NEW
-    assert found.least == (worth > some.chance).sum() < NEW
+    assert found.novel == found.least == found.most == NEW
     none = sort_folder(known, folder, Sorter(0.4, 0.4, chance=float(worth.sum()) / CERTAIN))
     assert none.novel == none.most == 0
     assert (none.labels < OLD).all()
+
+
+def test_the_range_is_without_what_is_worth_little_and_with_what_was_joined_for_little() -> None:
+    for nearer in np.linspace(0.05, 1, 6):
+        known, folder, true = drawn(0)
+        own = true == OLD
+        folder[own] += (nearer - 1) * (folder[own].mean(axis=0) - known.mean[0])  # a new class comes near a known one
+        found = sort_folder(known, folder, GAUSSIAN)
+        assert found.least == (found.worth > DOUBT).sum() <= found.novel <= found.most
+    labels, smaller = np.repeat([0, 1], 20), np.array([20.0, 20.0, 3.0])
+    joined = Joined(np.zeros(0, dtype=np.int64), np.array([DOUBT - 1, DOUBT + 1, DOUBT - 1]), smaller)
+    assert Found(labels, np.zeros((0, 2)), joined, np.zeros(40)).halves == 1, "one was joined for little, one is small"
+
+
+def test_the_typical_images_of_a_class_are_the_four_fifths_nearest_to_its_mean() -> None:
+    known, folder, _ = drawn(1)
+    found = sort_folder(known, folder, GAUSSIAN)
+    for label in np.unique(found.labels):
+        own = found.labels == label
+        assert found.typical[own].sum() == math.ceil(0.8 * own.sum())
+        assert found.distance[own & found.typical].max() <= found.distance[own & ~found.typical].min()
 
 
 def test_a_half_of_a_class_is_most_like_its_other_half() -> None:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import math
+from itertools import permutations
+from typing import Literal
+
 import numpy as np
 import pytest
+import torch
 
+from hoarfrost.models.readout import Gaussians
+from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.sorting.evidence import Floats, Ids
 from hoarfrost.sorting.folder import LEAST, Sorter, sort_folder
-from hoarfrost.sorting.hiding import MOST_CLASSES, MOST_IMAGES, USUAL, USUAL_ALONE, Hidden, draw, main_directions
+from hoarfrost.sorting.hiding import (
+    CHANCE,
+    MOST_CLASSES,
+    MOST_IMAGES,
+    USUAL,
+    USUAL_ALONE,
+    Hidden,
+    draw,
+    main_directions,
+    readout_scores,
+)
 from hoarfrost.sorting.space import KnownClasses
 
 
@@ -60,7 +77,7 @@ def test_where_no_class_can_be_hidden_roughness_is_what_is_usual(classes: int, i
     random = np.random.default_rng(0)
     labels = np.repeat(np.arange(classes), images)
     learned = Hidden(random.normal(size=(len(labels), 30)), labels, seed=0).learned()
-    assert learned == Sorter(USUAL, USUAL_ALONE)
+    assert learned == Sorter(USUAL, USUAL_ALONE, CHANCE)
 
 
 @pytest.mark.parametrize("shape", [(50, 20), (20, 50)])
@@ -69,3 +86,68 @@ def test_main_directions_are_those_of_a_singular_value_decomposition(shape: tupl
     centred = features - features.mean(axis=0)
     left, lengths, _ = np.linalg.svd(centred, full_matrices=False)
     assert np.allclose(np.abs(main_directions(features, 5)), np.abs((left * lengths)[:, :5]))
+
+
+def test_the_mean_probability_of_what_was_held_out_is_the_share_that_is_right() -> None:
+    features, labels = clumped(12, 16, 4)
+    features += 3 * np.random.default_rng(6).normal(size=features.shape)
+    hidden, ridge = Hidden(features, labels, seed=5), 0.5
+    sorter = hidden.learned()
+    sure = hidden.sureness(sorter, ridge)
+    assert sure is not None
+    right, highest, nearest = list[bool](), list[float](), list[float]()
+    for case in hidden.draws:
+        found = hidden.sorted(case, sorter)
+        rows, ids = list(case.labelled), list(case.ids[case.labelled])
+        for own in range(case.known, case.known + found.novel):
+            members = np.flatnonzero(found.labels == own)
+            order = members[np.argsort(found.distance[members], kind="stable")]
+            typical = order[: math.ceil(0.8 * len(order))]
+            rows += list(case.folder[typical])
+            ids += [own] * len(typical)
+        points, given = features[rows], np.array(ids)
+        means = np.stack([points[given == c].mean(axis=0) for c in range(case.known + found.novel)])
+        within = np.cov((points - means[given]).T, bias=True)
+        within += ridge * np.trace(within) / len(within) * np.eye(len(within))
+        inverse = np.linalg.inv(within)
+        true = case.ids[case.folder]
+        together = [
+            [((found.labels == k) & (true == c)).sum() for k in range(case.known, len(means))]
+            for c in range(case.known, case.known + case.hidden)
+        ]
+        best = max(
+            permutations([*range(found.novel), *[-1] * case.hidden], case.hidden),
+            key=lambda chosen: sum(row[k] for row, k in zip(together, chosen, strict=True) if k >= 0),
+        )
+        for image in case.tested:
+            own = case.ids[image]
+            scores = np.array([-0.5 * (features[image] - mean) @ inverse @ (features[image] - mean) for mean in means])
+            cluster = -1 if own < case.known else best[own - case.known]
+            wanted = own if own < case.known else case.known + cluster
+            right.append(bool(scores.argmax() == wanted) and (own < case.known or cluster >= 0))
+            tempered = np.exp((scores - scores.max()) / sure.temperature)
+            highest.append(float(tempered.max() / tempered.sum()))
+            nearest += [-2 * scores.max()] if own < case.known else []
+    assert 0 < np.mean(right) < 1
+    assert np.mean(highest) == pytest.approx(np.mean(right), abs=0.01)
+    assert sure.unlike == pytest.approx(2 * np.median(nearest))
+    assert Hidden(features[:6], np.arange(6), seed=5).sureness(sorter, ridge) is None
+
+
+@pytest.mark.parametrize("covariance", ["shared", "diagonal"])
+def test_held_out_images_are_scored_as_a_readout_scores_them(covariance: Literal["shared", "diagonal"]) -> None:
+    random = np.random.default_rng(0)
+    points, labels = random.normal(size=(60, 6)) @ random.normal(size=(6, 6)), np.arange(60) % 4
+    found = readout_scores(points[:40], labels[:40], points[40:], 0.2, diagonal=covariance == "diagonal")
+    kind = Gaussians(covariance="shared", ridge=0.2)
+    features = torch.from_numpy(points).float()
+    statistics = ClassStatistics.of(features[:40], torch.from_numpy(labels[:40]), 4, kind.kept)
+    distances = kind.gaussians(statistics, torch.device("cpu")).distances(features[40:])
+    if covariance == "shared":
+        np.testing.assert_allclose(-2 * found, distances.numpy(), rtol=1e-3, atol=1e-3)
+    else:
+        apart = points[:40] - np.stack([points[:40][labels[:40] == c].mean(axis=0) for c in range(4)])[labels[:40]]
+        variances = np.square(apart).mean(axis=0)
+        variances += 0.2 * variances.mean()
+        means = np.stack([points[:40][labels[:40] == c].mean(axis=0) for c in range(4)])
+        np.testing.assert_allclose(-2 * found, (np.square(points[40:, None] - means) / variances).sum(axis=2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from filecmp import cmp
 from functools import cached_property
 from pathlib import Path
@@ -44,12 +44,16 @@ LEAST, MOST = 1e-30, 1e30
 
 def calibration_of(content: Mapping[str, Any]) -> Calibration:
     """Of the content of ``model.json``, its numbers checked; earlier versions had a temperature alone."""
-    found = {"temperature": content.get("temperature", 1.0), **content.get("calibration", {})}
+    known = {one.name for one in fields(Calibration)}  # what earlier versions had besides is not read
+    found = {"temperature": content.get("temperature", 1.0)}
+    found |= {name: value for name, value in content.get("calibration", {}).items() if name in known}
     made = from_json(Calibration, found, "calibration")
-    temperatures = made.temperature, made.novel_temperature
     require(all(abs(number) <= MOST for number in numbers_in(found)), "a number in its calibration is too large")
-    require(all(some is None or some >= LEAST for some in temperatures), "its temperature is not above 0")
-    require(0 <= made.novel_impurity < 1, "a fraction in its calibration is not from 0 to 1")
+    require(made.temperature >= LEAST, "its temperature is not above 0")
+    sorter = made.sorter
+    rough = () if sorter is None else (sorter.roughness, sorter.roughness_alone)
+    require(all(LEAST <= some <= MOST for some in rough), "a roughness in its calibration is not above 0")
+    require(sorter is None or sorter.chance >= 0, "a chance in its calibration is below 0")
     distances = made.unlike, None if made.expected is None else made.expected.deviation
     require(all(some is None or some >= LEAST for some in distances), "a distance in its calibration is not above 0")
     return made
@@ -68,6 +72,8 @@ class Discovery:
     """given to each new class"""
     count: Count | None = None
     """how the number of new classes was estimated, if it was"""
+    nearest: tuple[tuple[int, ...], ...] = ()
+    """ids of the known classes that each new one is most like, where that was looked at"""
 
     def in_words(self, *, mixed: bool) -> str:
         """One sentence, without its full stop; ``mixed``: images of known classes were looked for.

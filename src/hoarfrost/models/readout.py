@@ -15,6 +15,7 @@ from torch import Tensor
 from hoarfrost.errors import require
 from hoarfrost.models.gaussians import ClassGaussians
 from hoarfrost.models.statistics import ClassStatistics, KeptStatistics, Transform
+from hoarfrost.sorting.folder import Sorter
 from hoarfrost.unsorted.mixed import Expected
 from hoarfrost.unsorted.number import Levels
 
@@ -32,17 +33,15 @@ class Calibration:
 
     temperature: float = 1.0
     """by which scores are divided before their softmax"""
-    novel_temperature: float | None = None
-    """the same for images that look like a discovered class; None where it is no other"""
-    novel_impurity: float = 0.0
-    """the share of those that are of another class, however much they look like it; 0 in models of earlier versions"""
     unlike: float | None = None
     """the squared distance from the nearest class beyond which an image is unlike everything known; None where nobody
     knows, as in models of earlier versions"""
     levels: Levels = field(default_factory=Levels)
     """where splitting into classes ends"""
     expected: Expected | None = None
-    """of folders in which old and new are mixed; None in models of earlier versions"""
+    """of folders in which old and new are mixed, where the network goes on learning"""
+    sorter: Sorter | None = None
+    """how folders are sorted, where the network stays as it is; None in models of earlier versions"""
 
     def with_more(self, temperature: float, *, images: int, more: int) -> Calibration:
         """After ``more`` images that have another temperature: between both, by the numbers of images."""
@@ -74,25 +73,13 @@ class Readout:
         """``(B, C)``, calibrated: the softmax of the scores, divided by the temperature."""
         return self.tempered(self.scores(features)).softmax(dim=1)
 
-    def tempered(self, scores: Tensor, present: Tensor | None = None) -> Tensor:
-        """Scores ``(B, C)``, divided by the temperature of what each image looks like most, an old class or a new.
-
-        It is one that is ``present`` (C,) bool, if that is given.
-        """
-        old, new = self.calibration.temperature, self.calibration.novel_temperature
-        if new is None:
-            return scores / old
-        return scores / torch.where(self._is_new(scores, present)[:, None], new, old)
-
-    def _is_new(self, scores: Tensor, present: Tensor | None) -> Tensor:
-        """``(B,)`` bool: whether an image with these scores looks most like a discovered class."""
-        some = scores if present is None else scores.masked_fill(~present, -torch.inf)
-        return some.argmax(dim=1) >= self.network.labelled_classes
+    def tempered(self, scores: Tensor) -> Tensor:
+        """Scores ``(B, C)``, divided by the temperature."""
+        return scores / self.calibration.temperature
 
     def likeness(self, scores: Tensor, present: Tensor) -> Tensor | None:
         """``(B,)``: 1, or less the less an image with these scores is like any class that is ``present`` (C,) bool.
 
-        Less than 1 too for one that looks like a discovered class, since such a class may hold images of another.
         Probabilities are those of an image that is of some class, and say nothing of this. None where nobody knows.
         """
         return None
@@ -177,15 +164,11 @@ class GaussianReadout(Readout):
         return self.gaussians.log_likelihoods(self._looked_at(features))
 
     def likeness(self, scores: Tensor, present: Tensor) -> Tensor | None:
-        """Less than 1 beyond a squared distance from the nearest class, and for what looks like a discovered one."""
-        limit, impurity = self.calibration.unlike, self.calibration.novel_impurity
-        if limit is None and not impurity:
-            return None
+        """Less than 1 beyond a squared distance from the nearest class."""
+        limit = self.calibration.unlike
         if limit is None:
-            like = scores.new_ones(len(scores))
-        else:
-            like = (limit / self.gaussians.nearest(scores, present)).clamp(max=1) ** FALLS
-        return torch.where(self._is_new(scores, present), (1 - impurity) * like, like)
+            return None
+        return (limit / self.gaussians.nearest(scores, present)).clamp(max=1) ** FALLS
 
     def novel_scores(self, features: Tensor, step: int) -> Tensor:
         """By the step's novel head, or by its Gaussians where that is another network's."""

@@ -208,13 +208,14 @@ def discovery_data(
     def group(c: int) -> Group:
         own = outputs.scores[assigned == c] if c >= first else outputs.scores[:0]
         near = [k for k in _nearest(own) if k != c][:1]  # its own comes first as a rule
+        like = found.nearest[c - first] if c >= first and found.nearest else _nearest(own[:, :first])
         sure = float(probabilities[assigned == c, c].mean()) if sizes[c] >= FEW else None
         return Group(
             names[c],
             int(sizes[c]),
             shown(ends[c][0]),
             shown(ends[c][1]),
-            nearest=[names[k] for k in _nearest(own[:, :first])],
+            nearest=[names[k] for k in like],
             near_new=names[near[0]] if near and near[0] >= first else None,
             probability=sure,
         )

@@ -19,8 +19,13 @@ Ids = NDArray[np.int64]
 
 CERTAIN = 2.0
 """times what is worth by chance: what is worth no more is not new"""
+DOUBT = 3.0
+"""what a class is worth, or a joining of two gains, up to which there may as well be one class less, or more: odds of
+20 to 1"""
 LEAST = 4
 """images in a new class; fewer are strange"""
+TYPICAL = 0.8
+"""the share of a new class's images, the nearest to its mean, that are remembered of it"""
 IMAGES_A_GROUP = 8
 """in the small groups from which joining begins, on average"""
 MOST_GROUPS = 800
@@ -54,14 +59,27 @@ class FolderSort:
     """how many classes are new"""
     least: int
     most: int
-    """the range of that number: without the classes that are worth no more than chance, and with halves of classes"""
+    """the range of that number: without the classes that are worth little, and with halves of classes"""
     likeness: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """(n, K + n): what joining each new class with each class would gain, mostly less than 0; nan for itself"""
+    distance: Floats = field(default_factory=lambda: np.zeros(0))
+    """(N,): squared, of each image from the mean of its class"""
 
     @property
     def strange(self) -> NDArray[np.bool_]:
         """(N,): whether an image is one of a few that are like each other and like no class."""
         found: NDArray[np.bool_] = self.labels < 0
+        return found
+
+    @property
+    def typical(self) -> NDArray[np.bool_]:
+        """(N,): whether an image is one of the nearest to the mean of its class."""
+        order = np.lexsort((self.distance, self.labels))
+        ordered = self.labels[order]
+        place = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+        sizes = np.searchsorted(ordered, ordered, side="right") - np.searchsorted(ordered, ordered)
+        found = np.empty(len(order), dtype=bool)
+        found[order] = place < np.ceil(TYPICAL * sizes)
         return found
 
     @property
@@ -92,20 +110,20 @@ def sort_folder(
     found = Sorting(evidence, points, known.count[:first], means[:first]).sorted(novel)
     if novel is None and not only_new and worth(found.gains).sum() <= CERTAIN * sorter.chance:
         nothing = Sorting(evidence, points, known.count, means).sorted(0)
-        return FolderSort(nothing.labels, 0, 0, 0)
+        return FolderSort(nothing.labels, 0, 0, 0, distance=nothing.distance)
     sizes = np.bincount(found.labels, minlength=first)[first:]
     real = (sizes >= LEAST) | (novel is not None)
     if only_new and not real.any():
         real = sizes == sizes.max(initial=0)
     to = np.concatenate([np.arange(first), np.where(real, classes + np.cumsum(real) - 1, -1)])
-    number, sure = int(real.sum()), int((real & (worth(found.gains) > sorter.chance)).sum())
+    number, sure = int(real.sum()), int((real & (worth(found.gains) > DOUBT)).sum())
     if only_new:
         sure = max(sure, 1)
     likeness = np.full((number, classes + number), np.nan)
     kept = np.concatenate([np.ones(first, dtype=bool), real])
     likeness[:, classes - first :] = found.gains[real][:, kept]
-    least, most = (number, number) if novel is not None else (min(sure, number), number + found.halves(sorter.chance))
-    return FolderSort(to[found.labels], number, least, most, likeness)
+    least, most = (number, number) if novel is not None else (min(sure, number), number + found.halves)
+    return FolderSort(to[found.labels], number, least, most, likeness, found.distance)
 
 
 @dataclass(frozen=True)
@@ -118,12 +136,15 @@ class Found:
     """(n, K + n): what joining a new class with each class would gain; nan for itself"""
     joined: Joined
     """how groups became classes"""
+    distance: Floats
+    """(N,): squared, of each point from the mean of its class"""
 
-    def halves(self, chance: float) -> int:
-        """How many joinings of two large groups gained no more than ``chance``: they may have made one class of two."""
+    @property
+    def halves(self) -> int:
+        """How many joinings of two large groups gained little: they may have made one class of two."""
         sizes = np.bincount(self.labels, minlength=1)
         large = self.joined.smaller >= max(LEAST, np.median(sizes[sizes > 0]) / 2)
-        return int((large & (self.joined.gains <= chance)).sum())
+        return int((large & (self.joined.gains <= DOUBT)).sum())
 
 
 class Sorting:
@@ -147,7 +168,9 @@ class Sorting:
                 break
             before = labels
             cells = np.unique(np.stack([labels, groups]), axis=1, return_inverse=True)[1].reshape(-1)
-        return Found(labels, self._likeness(labels), joined)
+        count, total = self._with_known(labels)
+        apart = self.points - (total / np.maximum(count, 1)[:, None])[labels]
+        return Found(labels, self._likeness(labels), joined, (apart * apart).sum(axis=1))
 
     def _small_groups(self, least: int) -> Ids:
         """``(N,)``: by Ward's method, where directions count by how well they tell classes apart."""

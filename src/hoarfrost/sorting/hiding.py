@@ -1,7 +1,7 @@
 """What is to be expected of folders to come: known classes are hidden, and folders that hold them are sorted.
 
 In each draw a third of the known classes is hidden. Half of the images of the others is labelled; the other half and
-the hidden ones are the folder. A few images of each class are held out for probabilities, which are not learned yet.
+the hidden ones are the folder. A few images of each class are held out: from them it is learned how sure one may be.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cholesky, solve_triangular
+from scipy.optimize import linear_sum_assignment
 
 from hoarfrost.sorting.folder import LEAST, FolderSort, Sorter, sort_folder
 from hoarfrost.sorting.space import KnownClasses
@@ -28,6 +30,14 @@ MOST_CLASSES, MOST_IMAGES = 48, 40
 """known classes in a draw, and images of each"""
 ROUGHNESSES = np.geomspace(0.25, 1.8, 8)
 """that are tried"""
+CHANCE = 10.0
+"""what is taken to be worth no more than chance, at least, since a few small draws may show less than there will be"""
+TEMPERATURES = np.geomspace(0.05, 100, 200)
+"""that are tried"""
+UNLIKE = 2.0
+"""times the median squared distance of held-out images of known classes: what lies farther off is unlike everything"""
+TRIED = 2 * len(ROUGHNESSES) + DRAWS
+"""times that something is tried, in all"""
 USUAL, USUAL_ALONE, USUAL_WEIGHT = 0.7, 1.1, 0.3
 """the roughness that photographs have as a rule, in a mixed folder and where all is new; and what a difference from it
 weighs against a difference of the numbers, since few classes that are hidden say little"""
@@ -71,20 +81,28 @@ def draw(labels: Ids, random: np.random.Generator) -> Draw:
 
 
 class Hidden:
-    """Features ``(N, D)`` of known classes with ids ``(N,)``, some of which are hidden in each of some draws."""
+    """Features ``(N, D)`` of known classes with ids ``(N,)``, some of which are hidden in each of some draws.
 
-    def __init__(self, features: Floats, labels: Ids, seed: int) -> None:
+    ``diagonal``: of classes variances alone are known.
+    """
+
+    def __init__(self, features: Floats, labels: Ids, seed: int, *, diagonal: bool = False) -> None:
         random = np.random.default_rng(seed)
+        self.diagonal, self.labels = diagonal, np.unique(labels, return_inverse=True)[1]
         self.classes = len(np.unique(labels))
-        self.directions = KnownClasses.of(features, np.unique(labels, return_inverse=True)[1]).directions
-        self.features = main_directions(features, 2 * self.directions)
-        self.draws = [draw(labels, random) for _ in range(DRAWS)]
+        self.directions = self._known(features, self.labels).directions
+        self.whole, self.features = features, main_directions(features, 2 * self.directions)
+        some = bool((np.bincount(labels) >= LEAST).any())
+        self.draws = [draw(labels, random) for _ in range(DRAWS)] if some else []
+
+    def _known(self, features: Floats, labels: Ids) -> KnownClasses:
+        return KnownClasses.of(features, labels, diagonal=self.diagonal)
 
     def sorted(self, case: Draw, sorter: Sorter, *, hidden: bool = True, only_new: bool = False) -> FolderSort:
         """The folder of a draw, with its hidden classes or without them; or these alone, where all is new."""
         is_hidden = case.ids[case.folder] >= case.known
         folder = case.folder[is_hidden] if only_new else case.folder[is_hidden <= hidden]
-        known = KnownClasses.of(self.features[case.labelled], case.ids[case.labelled])
+        known = self._known(self.features[case.labelled], case.ids[case.labelled])
         return sort_folder(known, self.features[folder], sorter, only_new=only_new, directions=self.directions)
 
     def learned(self, tell: Callable[[], None] = lambda: None) -> Sorter:
@@ -92,13 +110,39 @@ class Hidden:
 
         Of fewer than three classes none can be hidden: then the roughness is what is usual.
         """
-        if not all(case.hidden for case in self.draws):
-            return Sorter(USUAL, USUAL_ALONE)
+        if not self.draws or not all(case.hidden for case in self.draws):
+            return Sorter(USUAL, USUAL_ALONE, CHANCE)
         mixed, alone = (self._roughness(only_new, tell) for only_new in (False, True))
         sorter = Sorter(mixed, alone, -np.inf)
         chance = [self.sorted(case, sorter, hidden=False).worth.sum() for case in self.draws]
         inner = float(np.mean([case.known for case in self.draws]))
-        return Sorter(mixed * (self.classes / inner) ** -CROWDING, alone, float(max(0.0, *chance)))
+        return Sorter(mixed * (self.classes / inner) ** -CROWDING, alone, float(max(CHANCE, *chance)))
+
+    def sureness(self, sorter: Sorter, ridge: float, tell: Callable[[], None] = lambda: None) -> Sureness | None:
+        """The temperature with which the mean probability of held-out images is the share of them that is right.
+
+        They are scored as a readout with this ``ridge``, and one covariance for all classes, scores them after a
+        discovery. None where no class has images enough.
+        """
+        if not self.draws:
+            return None
+        scores, right, distances = list[Floats](), list[NDArray[np.bool_]](), list[Floats]()
+        for case in self.draws:
+            found = self.sorted(case, sorter)
+            learned = (found.labels >= case.known) & found.typical
+            rows = np.concatenate([case.labelled, case.folder[learned]])
+            ids = np.concatenate([case.ids[case.labelled], found.labels[learned]])
+            own = readout_scores(self.whole[rows], ids, self.whole[case.tested], ridge, diagonal=self.diagonal)
+            target = _matched(found.labels, case.ids[case.folder], case.known)[case.ids[case.tested]]
+            scores.append(own)
+            right.append(own.argmax(axis=1) == target)
+            distances.append(-2 * own.max(axis=1)[case.ids[case.tested] < case.known])
+            tell()
+        wanted = np.concatenate(right).mean()
+        sure = [np.concatenate([_highest(own / some) for own in scores]).mean() for some in TEMPERATURES]
+        usual = float(np.median(np.concatenate(distances)))
+        unlike = UNLIKE * usual if usual > 0 else None
+        return Sureness(float(TEMPERATURES[int(np.abs(np.array(sure) - wanted).argmin())]), unlike)
 
     def _roughness(self, only_new: bool, tell: Callable[[], None]) -> float:
         """Where the share of classes that is found is nearest to 1, and the roughness itself to what is usual."""
@@ -110,6 +154,45 @@ class Hidden:
             lost.append((found / wanted - 1) ** 2 + USUAL_WEIGHT * unusual**2)
             tell()
         return float(ROUGHNESSES[int(np.argmin(lost))])
+
+
+@dataclass(frozen=True)
+class Sureness:
+    """How sure a readout may be of photographs."""
+
+    temperature: float
+    unlike: float | None
+    """the squared distance from the nearest class beyond which an image is unlike everything; None where nothing
+    varies"""
+
+
+def readout_scores(features: Floats, ids: Ids, tested: Floats, ridge: float, *, diagonal: bool) -> Floats:
+    """``(n, C)``: log-likelihoods of features, but for what all classes have in common."""
+    known = KnownClasses.of(features, ids, diagonal=diagonal)
+    within = known.within * (known.degrees / len(features))
+    size = len(within)
+    root = cholesky(within + ridge * max(np.trace(within) / size, 1e-12) * np.eye(size), lower=True)
+    points, means = (solve_triangular(root, rows.T, lower=True).T for rows in (tested, known.mean))
+    squares = (points * points).sum(axis=1)[:, None] + (means * means).sum(axis=1)
+    found: Floats = np.minimum(points @ means.T - squares / 2, 0)
+    return found
+
+
+def _matched(found: Ids, true: Ids, known: int) -> Ids:
+    """``(C,)``: for each true class the class that it was found as; known ones are themselves, -1 for none."""
+    new = (found >= known) & (true >= known)
+    together = np.zeros((max(int(true.max()), known - 1) + 1 - known, max(int(found.max()), known - 1) + 1 - known))
+    np.add.at(together, (true[new] - known, found[new] - known), 1)
+    classes, clusters = linear_sum_assignment(-together)
+    target = np.concatenate([np.arange(known), np.full(len(together), -1)])
+    target[known + classes] = known + clusters
+    return target
+
+
+def _highest(scores: Floats) -> Floats:
+    """``(N,)``: the highest probability of each row."""
+    found: Floats = 1 / np.exp(scores - scores.max(axis=1, keepdims=True)).sum(axis=1)
+    return found
 
 
 def main_directions(features: Floats, count: int) -> Floats:

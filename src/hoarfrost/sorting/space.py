@@ -39,14 +39,18 @@ class KnownClasses:
         return min(MOST_DIRECTIONS, max(LEAST_DIRECTIONS, self.degrees // DEGREES_A_DIRECTION))
 
     @classmethod
-    def of(cls, features: Floats, labels: Ids) -> KnownClasses:
-        """From features ``(N, D)`` with class ids 0 to K - 1, each of which has an image."""
+    def of(cls, features: Floats, labels: Ids, *, diagonal: bool = False) -> KnownClasses:
+        """From features ``(N, D)`` with class ids 0 to K - 1, each of which has an image.
+
+        ``diagonal``: variances alone, without what features have in common.
+        """
         count = np.bincount(labels).astype(np.float64)
         of_class = csr_array((np.ones(len(labels)), (labels, np.arange(len(labels)))))
         mean = (of_class @ features) / count[:, None]
         apart = features - mean[labels]
         degrees = max(len(features) - len(count), 1)
-        return cls(count, mean, apart.T @ apart / degrees, degrees)
+        within = np.diag((apart * apart).sum(axis=0)) if diagonal else apart.T @ apart
+        return cls(count, mean, within / degrees, degrees)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,9 @@ from hoarfrost.models.network import Network
 from hoarfrost.models.readout import Calibration, Gaussians
 from hoarfrost.models.statistics import ClassStatistics, transformed
 from hoarfrost.seeding import derive
+from hoarfrost.sorting.folder import Sorter, sort_folder
+from hoarfrost.sorting.hiding import TRIED, Hidden, Sureness
+from hoarfrost.sorting.space import KnownClasses as Remembered
 from hoarfrost.training.calibration import calibrated
 from hoarfrost.training.inference import Inference
 from hoarfrost.training.observers import Observer
@@ -30,7 +33,6 @@ from hoarfrost.unsorted.expectations import EXPECTING, expectations
 from hoarfrost.unsorted.known import KnownClasses
 from hoarfrost.unsorted.mixed import count_new_classes, tell_apart
 from hoarfrost.unsorted.number import LARGEST, LEAST, Count, count_classes, learned_levels
-from hoarfrost.unsorted.sureness import DRAWS, held_back_sureness, old_or_new, unlike_beyond
 
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
@@ -44,37 +46,37 @@ def learn_calibration(
     inference: Inference, network: Network, images: Samples, labels: Ids, statistics: ClassStatistics
 ) -> Calibration:
     """From all labelled images of stage one, with their class ids ``(N,)``."""
-    seed, first = derive(inference.config.seed, "expected"), inference.runtime.processes.first
+    config, readout, observer = inference.config, network.design.readout, inference.observer
+    seed, first = derive(config.seed, "expected"), inference.runtime.processes.first
     counted = share_of_each(labels, MOST_COUNTED, seed)
     chosen, own = images.take(counted), labels[counted]
+    if config.fixed_in_discovery and isinstance(chosen, FeatureSet):
+        points = np.asarray(sorting_points(chosen.images, network))
+        diagonal, tell = statistics.for_readout.root is None, _told(observer, TRIED)
+        ridge = readout.ridge if isinstance(readout, Gaussians) and readout.covariance == "shared" else None
+        with few_threads():
+            sorter, sure = first(lambda: _learned(Hidden(points, own, seed, diagonal=diagonal), ridge, tell))
+        if sure is not None:
+            return Calibration(sure.temperature, unlike=sure.unlike, sorter=sorter)
+        temperature = calibrated(inference, network, images, labels, statistics) if readout.by_likelihood else 1.0
+        return Calibration(temperature, sorter=sorter)
+    temperature = calibrated(inference, network, images, labels, statistics) if readout.by_likelihood else 1.0
     points = np.asarray(counting_points(inference, chosen, network))
     levels = first(lambda: learned_levels(points, own, seed))
     counts = np.bincount(labels)
     levels = replace(levels, images_a_class=float(np.median(counts[counts > 0])))
-    config, readout, observer = inference.config, network.design.readout, inference.observer
-    fixed = config.fixed_in_discovery
-    made, decide, found = Calibration(), None, None
-    if isinstance(readout, Gaussians) and readout.covariance == "shared" and fixed and isinstance(images, FeatureSet):
-        looked_at, ridge = np.asarray(sorting_points(images.take(counted).images, network)), readout.ridge
-        tell = _told(observer, DRAWS)
-        found = first(lambda: held_back_sureness(looked_at, own, ridge, seed, tell))
-        with few_threads():
-            made = replace(made, unlike=first(lambda: unlike_beyond(looked_at, own, ridge)))
-        if found is not None:
-            made = replace(made, temperature=found.old, novel_temperature=found.new, novel_impurity=found.impurity)
-            decide = old_or_new(found, ridge)
-    if found is None and readout.by_likelihood:
-        made = replace(made, temperature=calibrated(inference, network, images, labels, statistics))
     fewer = as_many_of_each(own, MOST_SORTED, seed, MOST_CLASSES)
     measured = np.asarray(sorting_points(inference.features(chosen.take(fewer), network), network))
-    diagonal = statistics.for_readout.root is None
+    how, tell_more = {"diagonal": statistics.for_readout.root is None, "learned": True}, _told(observer, EXPECTING)
     classes = int((counts >= LEAST).sum())  # those that can be tried
-    how = {"diagonal": diagonal, "learned": not fixed, "shaped": fixed and not config.fixed_in_all_stages}
-    tell_more = _told(observer, EXPECTING)
-    expected = first(
-        lambda: expectations(measured, own[fewer], seed, classes=classes, **how, decide=decide, tell=tell_more)
-    )
-    return replace(made, levels=levels, expected=expected)
+    expected = first(lambda: expectations(measured, own[fewer], seed, classes=classes, **how, tell=tell_more))
+    return Calibration(temperature, levels=levels, expected=expected)
+
+
+def _learned(hidden: Hidden, ridge: float | None, tell: Callable[[], None]) -> tuple[Sorter, Sureness | None]:
+    """How folders are sorted, and how sure one may be where one covariance with a ``ridge`` decides for all classes."""
+    sorter = hidden.learned(tell)
+    return sorter, None if ridge is None else hidden.sureness(sorter, ridge, tell)
 
 
 def _told(observer: Observer, count: int) -> Callable[[], None]:
@@ -177,6 +179,38 @@ class Look:
     """how the number was estimated, if it was"""
     clusters: Ids | None = None
     """(N,): the new class of each image, from 0, where the look has clustered them; of old ones too"""
+    typical: NDArray[np.bool_] | None = None
+    """(N,): whether it is one of the images that are remembered of its new class; None where all are"""
+    nearest: tuple[tuple[int, ...], ...] = ()
+    """of each new class the known classes that it is most like, where that was looked at"""
+
+
+NEAREST = 2
+"""known classes that a new one is said to be most like"""
+
+
+def sorted_out(before: Model, points: Floats, sorter: Sorter, novel: int | None, only_new: bool) -> Look:
+    """What the one model of classes makes of a folder's points ``(N, D)``.
+
+    Where all images are new, it says how many classes there are; k-means then finds them.
+    """
+    statistics = before.remembered.for_readout
+    present = np.flatnonzero(statistics.count.numpy() > 0)
+    count = statistics.count.numpy()[present].astype(np.float64)
+    degrees = max(int(count.sum()) - len(count), 1)
+    within = mean_covariance(statistics, torch.device("cpu")).numpy().astype(np.float64) * (count.sum() / degrees)
+    known = Remembered(count, statistics.mean.numpy()[present].astype(np.float64), within, degrees)
+    found = sort_folder(known, points, sorter, novel=novel, only_new=only_new)
+    estimate = None if novel is not None else Count(found.novel, found.least, found.most)
+    if only_new:
+        none = np.zeros(len(points), dtype=bool)
+        return Look(found.novel, np.full(len(points), -1), none, none, estimate)
+    new = found.labels >= len(present)
+    labels = np.where(new | found.strange, -1, present[np.where(new | found.strange, 0, found.labels)])
+    like = np.where(np.isnan(found.likeness), -np.inf, found.likeness)[:, : len(present)]
+    nearest = tuple(tuple(present[row[:NEAREST]].tolist()) for row in np.argsort(-like, axis=1, kind="stable"))
+    clusters = np.where(new, found.labels - len(present), 0)
+    return Look(found.novel, labels, found.strange, found.strange, estimate, clusters, found.typical, nearest)
 
 
 @contextmanager
@@ -196,6 +230,11 @@ def look_at(inference: Inference, before: Model, images: Samples, novel: int | N
     nothing = Look(novel or 0, np.full(len(images), -1), none, none, None)
     if only_new and novel is not None:
         return nothing
+    if before.calibration.sorter is not None:
+        shown = np.asarray(sorting_points(inference.features(images, before.network), before.network))
+        with _telling_apart(inference.observer, len(images)):
+            sorter = before.calibration.sorter
+            return inference.runtime.processes.first(lambda: sorted_out(before, shown, sorter, novel, only_new))
     calibration, first = before.calibration, inference.runtime.processes.first
     seed = derive(inference.config.seed, "look", before.network.steps + 1)
     counted = counting_points(inference, images, before.network) if novel is None else None

@@ -204,7 +204,7 @@ class Inference:
         novel = [self._space_for(images) for _ in range(network.steps)]
         for extracted in self.batches(images, network):
             found_scores = readout.scores(extracted)
-            scores.add(readout.tempered(found_scores, present))
+            scores.add(readout.tempered(found_scores))
             likeness = readout.likeness(found_scores, present)
             if likeness is not None:
                 like.add(likeness)

@@ -124,7 +124,7 @@ class Stage:
         # Of a number that is given nothing but that is asked: the method tells old from new by itself.
         look = look_at(self._inference, before, images, novel, only_new=only_new or novel is not None)
         none = np.full(len(images), False)
-        whole = replace(look, known=np.full(len(images), -1), unsure=none, strange=none)
+        whole = Look(look.novel, np.full(len(images), -1), none, none, look.count)
         if method.start == "mixture" and look.novel:
             return look_by_mixture(self._inference, before, images, whole, only_new=only_new)
         return whole
@@ -165,7 +165,7 @@ class Stage:
         with seeded(self.config.seed, "grow", teacher.steps + 1):
             student = to_channels_last(grow(teacher, look.novel), self.runtime.device)
         unmoved = student if method.decides == "trained" else copy.deepcopy(student)
-        clusters = self._start(student, before, samples) if method.start == "k-means" else None
+        clusters = self._start(student, before, samples, look, unknown) if method.start == "k-means" else None
         if method.start == "joint k-means":
             features, seed = (
                 self._inference.features(samples, teacher),
@@ -174,8 +174,9 @@ class Stage:
             start_joint_head(student, teacher, features, seed, self.runtime.processes)
         trained = self._train_student(student, before, samples, clusters, labelled_samples)
         by_clusters = clusters is not None and not method.active and method.design.readout.by_likelihood
-        if look.clusters is not None:
+        if look.clusters is not None and not method.active:
             new, typical = look.clusters[unknown] + teacher.classes, np.ones(len(samples), dtype=bool)
+            typical = typical if look.typical is None else look.typical[unknown]
         elif not method.sorts:
             new = self._inference.outputs(samples, method.design.readout.read(student)).predicted
             typical = new >= teacher.classes
@@ -233,7 +234,7 @@ class Stage:
         if readout == ClassMeans():
             set_nearest(network.joint, statistics.mean, statistics.count > 0)
         calibration = before.calibration
-        if readout.by_likelihood and calibration.novel_temperature is None:
+        if readout.by_likelihood and calibration.sorter is None:
             of_new = calibrated(self._inference, network, images, new, found, before.statistics)
             known_images, new_images = int(before.statistics.count.sum()), int(found.count.sum())
             calibration = calibration.with_more(of_new, images=known_images, more=new_images)
@@ -253,9 +254,8 @@ class Stage:
         """With what was found, in numbers of images."""
         counts = np.bincount(assigned[assigned >= 0], minlength=model.network.classes).tolist()
         first = model.network.classes - look.novel
-        discovery = Discovery(
-            len(assigned), sum(counts[:first]), int((assigned < 0).sum()), tuple(counts[first:]), look.count
-        )
+        unsure, new = int((assigned < 0).sum()), tuple(counts[first:])
+        discovery = Discovery(len(assigned), sum(counts[:first]), unsure, new, look.count, look.nearest)
         return Learned(replace(model, discovery=discovery), trained, assigned)
 
     def _samples(
@@ -312,12 +312,18 @@ class Stage:
         student.heads.clear()
         return trained
 
-    def _start(self, student: Network, before: Model, images: Samples) -> Clusters:
-        """Lets the newest novel head begin with clusters of the features that the model before has of the images."""
+    def _start(
+        self, student: Network, before: Model, images: Samples, look: Look, unknown: NDArray[np.int64]
+    ) -> Clusters:
+        """Lets the newest novel head begin with clusters of the features that the model before has of the images.
+
+        They are those that a ``look`` has found already, of images in these positions, or k-means's.
+        """
         features = self._inference.features(images, before.network)
         seed = derive(self.config.seed, "k-means", student.steps)
         most = MOST_DIRECTIONS if self.config.fixed_in_discovery else None
-        return start_from_clusters(student, features, before.statistics, seed, self.runtime.processes, most)
+        labels = None if look.clusters is None else np.where(look.strange, -1, look.clusters)[unknown]
+        return start_from_clusters(student, features, before.statistics, seed, self.runtime.processes, most, labels)
 
     def _make_heads(self, network: Network, terms: tuple[Term, ...], images: int) -> None:
         """Those that terms make themselves."""

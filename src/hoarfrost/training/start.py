@@ -46,8 +46,11 @@ def start_from_clusters(
     seed: int,
     processes: Processes,
     most_directions: int | None = None,
+    labels: NDArray[np.int64] | None = None,
 ) -> Clusters:
     """Sets the newest novel head by clusters of ``features`` (N, D); ``statistics`` are of the classes before.
+
+    They are k-means's, or begin with ``labels`` (N,), -1 for none.
 
     A head with centres gets those of the principal components; its linear layer stays random. Where likelihoods decide,
     clusters are looked for where distances are measured as those do. Otherwise a linear head gets the clusters of the
@@ -65,8 +68,11 @@ def start_from_clusters(
         points = unit_rows(torch.from_numpy(np.asarray(features))).numpy()
     else:
         points = np.asarray(features)
-    found = processes.first(lambda: k_means(points, novel, seed))
-    centres = torch.from_numpy(np.asarray(found, dtype=np.float32))
+    if labels is None:
+        found = processes.first(lambda: k_means(points, novel, seed))
+        centres = torch.from_numpy(np.asarray(found, dtype=np.float32))
+    else:
+        centres = _means(points[labels >= 0].astype(np.float32), labels[labels >= 0], novel)
     near = student_t_logits(torch.from_numpy(points.astype(np.float32)), centres)
     clusters = Clusters(near.softmax(dim=1), typical_of(near.numpy()))
     seen = mapped(features, lambda rows: student.backbone_features(torch.from_numpy(rows)).numpy())

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost.unsorted.draws import from_each
-from hoarfrost.unsorted.known import KnownClasses, spanned, with_clusters
+from hoarfrost.unsorted.known import KnownClasses, spanned
 from hoarfrost.unsorted.mixed import UNKNOWN, Expected, first_gain, told_apart, worth_of
 from hoarfrost.unsorted.number import LEAST
 
@@ -21,8 +21,8 @@ Ids = NDArray[np.int64]
 GAINS, DRAWS = 12, 8
 """folders that are made of known classes to learn from: without anything new, and with a third of the classes as new"""
 FEW_DRAWS = 2
-"""of the second kind, from which it is learned what a centre is worth to a network that goes on learning; more would
-take longer than its training, where images are few"""
+"""of the second kind, from which it is learned what a centre is worth; more would take longer than the training, where
+images are few"""
 FOLDS = (8, 4)
 """of cross-validation, for how far unseen images lie off: two numbers, from which it follows without folds"""
 UNSURE, TOLERATED = 0.05, 0.02
@@ -36,9 +36,6 @@ USUAL = 0.5
 classes it may be nothing"""
 
 
-Decide = Callable[[KnownClasses, Floats, int], tuple[NDArray[np.bool_], NDArray[np.bool_]]]
-"""of classes, points ``(n, D)`` and the number of old classes: whether each is taken for new, and whether surely"""
-
 EXPECTING = GAINS + sum(FOLDS) + DRAWS
 """draws in all"""
 
@@ -51,18 +48,13 @@ def expectations(
     classes: int = 0,
     diagonal: bool,
     learned: bool,
-    shaped: bool = False,
-    decide: Decide | None = None,
     tell: Callable[[], None] = lambda: None,
 ) -> Expected | None:
     """From points ``(n, D)`` of known classes ``(n,)``; None where they are too few.
 
     ``classes`` is how many known classes there are in all, where the points are of some of them. ``diagonal`` says
     whether variances alone are known of the classes, ``learned`` whether the network has learned these images: then
-    others lie farther off, new or not, and distances say nothing. ``shaped`` says whether a network that stays was
-    tuned on these labels: then known classes are tighter than new ones, and do not show what a centre is worth. Where
-    new classes are found by clusters alone, ``decide`` says what a model makes of a folder after it has discovered
-    them; the expected error is then that of the model. ``tell`` is called after each of the draws.
+    others lie farther off, new or not, and distances say nothing. ``tell`` is called after each of the draws.
     """
     random, features = np.random.default_rng(seed), points.shape[1]
     counts = np.bincount(labels)
@@ -97,27 +89,18 @@ def expectations(
         seen, fixed = known.reduced(points[draw.folder], draw.classes)
         found = told_apart(seen, fixed, draw.classes, draw.seed)
         worth = worth_of(seen, fixed, draw.classes, seed) if draw.shows_worth else None
-        made = MadeFolder(found.gap, (found.labels < 0) != draw.new, worth)
-        taken = points[draw.folder[found.labels < 0]]
-        if decide is None or len(taken) < draw.classes:
-            return made
-        both = with_clusters(known, len(draw.fit), taken, draw.classes, draw.seed)
-        if both is None:
-            return made
-        is_new, sure = decide(both[0], points[draw.folder], len(fixed))
-        return replace(made, of_model=(is_new != draw.new)[sure & ~found.strange])
+        return MadeFolder(found.gap, (found.labels < 0) != draw.new, worth)
 
     tried = len(np.unique(labels))
+    showing = FEW_DRAWS if learned else DRAWS
     gains = side_by_side(gain, [_halves(labels, random) for _ in range(GAINS)])
     many, few = (unseen(parts) for parts in FOLDS)
-    showing = 0 if shaped else FEW_DRAWS if learned else DRAWS
     draws = [replace(Draw.at_random(labels, random), shows_worth=number < showing) for number in range(DRAWS)]
     made = side_by_side(made_folder, draws)
     worths = [own.worth for own in made if own.worth is not None]
     gap, wrong = np.concatenate([own.gap for own in made]), np.concatenate([own.wrong for own in made])
     margin = float(np.quantile(np.abs(gap), UNSURE)) if wrong.mean() > TOLERATED else 0.0
-    of_model = [own.of_model for own in made if own.of_model is not None]
-    error = np.concatenate(of_model) if of_model else wrong[np.abs(gap) >= margin]
+    error = wrong[np.abs(gap) >= margin]
     return Expected(
         gain=max(float(np.mean(gains)), USUAL),
         distance=_with_all(float(many.mean()), float(few.mean())),
@@ -174,8 +157,6 @@ class MadeFolder:
     """of each image: by how much new is nearer than old, and whether it is taken for one and is the other"""
     worth: float | None
     """what a free centre must explain here to be a class of its own, if that was looked at"""
-    of_model: NDArray[np.bool_] | None = None
-    """of each image that a model is sure of after the discovery, whether it takes it for one and it is the other"""
 
 
 def _halves(labels: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:

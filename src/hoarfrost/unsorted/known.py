@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost.data.rows import Rows, chunks, mapped
-from hoarfrost.unsorted.clusters import Directions, in_few_directions, k_means, squared_distances, typical_of
+from hoarfrost.unsorted.clusters import Directions, squared_distances
 
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
 
 RIDGE = 7 / 3
 """added to the variances that features are whitened by, as a part of their mean: ridge to mean variance as 7 to 3"""
-
-STARTS = 8
-"""of k-means, where a discovery is tried with known classes"""
 
 
 @dataclass(frozen=True)
@@ -44,11 +41,6 @@ class KnownClasses:
         within = np.square(apart).mean(axis=0) if diagonal else apart.T @ apart / len(points)
         return cls(means, within, features)
 
-    def joined(self, more: KnownClasses, share: float) -> KnownClasses:
-        """With the classes of ``more`` behind these; ``more`` has that share of all images."""
-        covariance = (1 - share) * self.covariance + share * more.covariance
-        return replace(self, means=np.concatenate([self.means, more.means]), covariance=covariance)
-
     def whitened(self, points: Rows) -> tuple[Rows, Floats]:
         """Points and means where the covariance, with its ridge, is the same in all directions."""
         from scipy.linalg import solve_triangular
@@ -73,12 +65,6 @@ class KnownClasses:
         directions = Directions.of(white, means, count=max(len(means), free, 2))
         return directions.along(white), directions.along(means)
 
-    def scores(self, points: Floats) -> Floats:
-        """``(n, K)``: log-likelihoods of points in the Gaussians of the classes, but for what these have in common."""
-        white, means = self.whitened(points)
-        found: Floats = -squared_distances(np.asarray(white), means) / 2
-        return found
-
     def nearest(self, points: Rows) -> Floats:
         """``(n,)`` squared distances from the nearest mean, in the directions in which the means differ."""
         white, means = self.whitened(points)
@@ -88,23 +74,6 @@ class KnownClasses:
         centres = (means - middle) @ apart
         parts = [squared_distances((rows - middle) @ apart, centres).min(axis=1) for rows in chunks(white)]
         return np.concatenate(parts)
-
-
-def with_clusters(
-    known: KnownClasses, images: int, points: Floats, new: int, seed: int
-) -> tuple[KnownClasses, Ids] | None:
-    """With ``new`` classes behind the known ones, as a discovery by clusters alone makes them of points ``(n, D)``.
-
-    The known classes were made of so many ``images``. Also the cluster of each point, ``(n,)``. None where two centres
-    came to lie on one point.
-    """
-    seen = in_few_directions(known.whitened(points)[0], points.shape[1], new)
-    near = -squared_distances(seen, k_means(seen, new, seed, starts=STARTS))
-    clusters, typical = near.argmax(axis=1), typical_of(near)
-    found = KnownClasses.of(points[typical], clusters[typical], known.features, diagonal=known.covariance.ndim == 1)
-    if len(found.means) < new:
-        return None
-    return known.joined(found, typical.sum() / (images + typical.sum())), clusters
 
 
 def spanned(points: Floats) -> Floats:

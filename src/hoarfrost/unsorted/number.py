@@ -75,10 +75,10 @@ class Count:
     number: int
     least: int
     most: int
-    """the range that the spread of the level leaves"""
-    level: float
-    """Hartigan's number at which splitting ended"""
-    curve: tuple[float, ...]
+    """the range that the spread of the level leaves, or that the evidence does"""
+    level: float = 0.0
+    """Hartigan's number at which splitting ended, where the network goes on learning"""
+    curve: tuple[float, ...] = ()
     """Hartigan's number for 1, 2, ... classes, as far as is of interest"""
     images_a_class: float = 0.0
     """which each new class was taken to have, about; models of earlier versions do not say it"""
