@@ -97,20 +97,22 @@ def test_the_mean_probability_of_what_was_held_out_is_the_share_that_is_right() 
     assert sure is not None
     right, highest, nearest = list[bool](), list[float](), list[float]()
     for case in hidden.draws:
-        found = hidden.sorted(case, sorter)
-        rows, ids = list(case.labelled), list(case.ids[case.labelled])
+        old = case.ids[case.folder] < case.known
+        folder = case.folder[~old]
+        found = hidden.sorted(case, sorter, only_new=True, novel=case.hidden)
+        rows = [*case.labelled, *case.folder[old]]
+        ids, true = list(case.ids[rows]), case.ids[folder]
         for own in range(case.known, case.known + found.novel):
             members = np.flatnonzero(found.labels == own)
             order = members[np.argsort(found.distance[members], kind="stable")]
             typical = order[: math.ceil(0.8 * len(order))]
-            rows += list(case.folder[typical])
+            rows += list(folder[typical])
             ids += [own] * len(typical)
         points, given = features[rows], np.array(ids)
         means = np.stack([points[given == c].mean(axis=0) for c in range(case.known + found.novel)])
         within = np.cov((points - means[given]).T, bias=True)
         within += ridge * np.trace(within) / len(within) * np.eye(len(within))
         inverse = np.linalg.inv(within)
-        true = case.ids[case.folder]
         together = [
             [((found.labels == k) & (true == c)).sum() for k in range(case.known, len(means))]
             for c in range(case.known, case.known + case.hidden)

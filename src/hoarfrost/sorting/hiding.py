@@ -98,12 +98,16 @@ class Hidden:
     def _known(self, features: Floats, labels: Ids) -> KnownClasses:
         return KnownClasses.of(features, labels, diagonal=self.diagonal)
 
-    def sorted(self, case: Draw, sorter: Sorter, *, hidden: bool = True, only_new: bool = False) -> FolderSort:
+    def sorted(
+        self, case: Draw, sorter: Sorter, *, hidden: bool = True, only_new: bool = False, novel: int | None = None
+    ) -> FolderSort:
         """The folder of a draw, with its hidden classes or without them; or these alone, where all is new."""
         is_hidden = case.ids[case.folder] >= case.known
         folder = case.folder[is_hidden] if only_new else case.folder[is_hidden <= hidden]
         known = self._known(self.features[case.labelled], case.ids[case.labelled])
-        return sort_folder(known, self.features[folder], sorter, only_new=only_new, directions=self.directions)
+        return sort_folder(
+            known, self.features[folder], sorter, novel=novel, only_new=only_new, directions=self.directions
+        )
 
     def learned(self, tell: Callable[[], None] = lambda: None) -> Sorter:
         """The roughness with which as many classes are found as are hidden, and what was worth most by chance.
@@ -122,18 +126,21 @@ class Hidden:
         """The temperature with which the mean probability of held-out images is the share of them that is right.
 
         They are scored as a readout with this ``ridge``, and one covariance for all classes, scores them after a
-        discovery. None where no class has images enough.
+        discovery. All images of known classes are labelled here, and the hidden classes, whose number is given, lie in
+        a folder of their own: so there is about as much to learn from as later on. None where no class has enough.
         """
         if not self.draws:
             return None
         scores, right, distances = list[Floats](), list[NDArray[np.bool_]](), list[Floats]()
         for case in self.draws:
-            found = self.sorted(case, sorter)
-            learned = (found.labels >= case.known) & found.typical
-            rows = np.concatenate([case.labelled, case.folder[learned]])
-            ids = np.concatenate([case.ids[case.labelled], found.labels[learned]])
+            true = case.ids[case.folder]
+            hidden = case.folder[true >= case.known]
+            found = self.sorted(case, sorter, only_new=True, novel=case.hidden)
+            labelled = np.concatenate([case.labelled, case.folder[true < case.known]])
+            rows = np.concatenate([labelled, hidden[found.typical]])
+            ids = np.concatenate([case.ids[labelled], found.labels[found.typical]])
             own = readout_scores(self.whole[rows], ids, self.whole[case.tested], ridge, diagonal=self.diagonal)
-            target = _matched(found.labels, case.ids[case.folder], case.known)[case.ids[case.tested]]
+            target = _matched(found.labels, case.ids[hidden], case.known)[case.ids[case.tested]]
             scores.append(own)
             right.append(own.argmax(axis=1) == target)
             distances.append(-2 * own.max(axis=1)[case.ids[case.tested] < case.known])
