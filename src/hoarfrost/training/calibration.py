@@ -1,8 +1,8 @@
 """How sure a readout may be: the temperature of its probabilities.
 
 A Gaussian is kinder to the images that it was made of than to others. So each half of the images is scored by Gaussians
-of the other half, and no image has to be held back. Where features never change, `hoarfrost.unsorted.sureness` says it
-of new classes too.
+of the other half, and no image has to be held back. Where no discovery changes the network and one covariance decides,
+`hoarfrost.sorting.hiding` says it, of new classes too.
 """
 
 from __future__ import annotations

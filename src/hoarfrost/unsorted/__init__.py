@@ -1,1 +1,1 @@
-"""Folders that nobody has sorted: how many classes there are, and which images are of known ones; without torch."""
+"""Folders of networks that go on learning: how many classes there are, and which images are known; without torch."""
