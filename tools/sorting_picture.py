@@ -37,7 +37,7 @@ def main() -> None:
     folder = np.concatenate([scattered(KNOWN, 15, random), scattered(NEW, 15, random), scattered(STRANGE, 3, random)])
     found = sort_folder(KnownClasses.of(labelled, ids), folder, Sorter(USUAL, USUAL_ALONE, CHANCE))
     figure = Figure(figsize=(8, 3.6), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
+    FigureCanvasAgg(figure)
     before, after = figure.subplots(1, 2, sharex=True, sharey=True)
     before.set_title("a folder beside three known classes", fontsize=10)
     before.scatter(*folder.T, s=12, color=GREY)
@@ -56,7 +56,7 @@ def main() -> None:
             mean = labelled[ids == number].mean(axis=0)
             axes.scatter(*mean, s=90, marker="+", color=BLUE[number], linewidths=2)
             name(axes, mean, f"known {number + 1}", BLUE[number])
-    canvas.print_png(PICTURE)
+    figure.savefig(PICTURE, format="png")
 
 
 def name(axes: Axes, at: NDArray[Any], words: str, colour: str) -> None:
