@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from .tries.__main__ import KILLS
 from .tries.inputs import KINDS
-from .tries.table import counted
+from .tries.table import KILLS, counted
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "security.md").read_text()

@@ -3,9 +3,12 @@
 python -m tests.tries                                        10,000 inputs and 1,000 kills
 python -m tests.tries --inputs 2000 --kills 0 --seed 7       others, and fewer
 python -m tests.tries --only json --case 17                  one case again, with all that it said
-python -m tests.tries --only kills --kills 1000 --write      that row of the table in docs/security.md
+python -m tests.tries --part 3/40 --jobs 16 --keep           a part of them; its results go into results/tries/
+python -m tests.tries --write                                the table in docs/security.md, from all parts that are kept
 
-All that is tried follows from the seed. Exit code 1 where anything failed.
+A case follows from the seed, its kind and its number. So it is the same in every order, part and process.
+A copy of the code without a repository needs its commit in HOARFROST_COMMIT.
+Exit code 1 where anything failed.
 """
 
 from __future__ import annotations
@@ -15,22 +18,30 @@ import faulthandler
 import gc
 import json
 import os
+import resource
+import select
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from . import inputs, kills
-from .children import Child
-from .place import build
-from .table import with_rows
+from hoarfrost.provenance import describe
 
-KILLS = "kills"
+from . import inputs, kills, parts
+from .children import Child
+from .parts import Part, Tried
+from .place import build
+from .table import HEADER, KILLS, rows, with_rows, with_sentence
+
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+
+AT_ONCE = {KILLS: 4}
+"""cases of a kind that a process takes at once, where they are not as many as one child tries"""
 
 
 def main() -> int:
@@ -41,11 +52,18 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000, help="(default: 1000)")
     parser.add_argument("--only", choices=[*inputs.KINDS, KILLS], help="one kind")
     parser.add_argument("--case", type=int, help="one case of --only, with all that it said")
-    parser.add_argument("--write", action="store_true", help="renew these rows of the table in docs/security.md")
+    parser.add_argument("--part", type=part, default=(1, 1), metavar="K/N", help="part K of N of all these cases")
+    parser.add_argument("--keep", action="store_true", help="keep the results in a file under --results")
+    parser.add_argument("--results", type=Path, default=parts.FOLDER, metavar="DIR", help="(default: results/tries)")
+    parser.add_argument("--write", action="store_true", help="only add up --results for the table in docs/security.md")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     given = parser.parse_args()
+    if given.write:
+        return write(given.results)
     torch.set_num_threads(1)
+    made_by = describe()
     os.environ["HOARFROST_COMMIT"] = "tried"  # the repository may move on in the meantime
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # forked processes cannot use a GPU that their parent has used
     with tempfile.TemporaryDirectory(prefix="tries-", dir=in_memory()) as folder:
         base = Path(folder, "base")
         build(base)
@@ -53,7 +71,27 @@ def main() -> int:
         gc.freeze()  # children write nothing into what is here
         if given.case is not None:
             return again(given, base, Path(folder))
-        return try_all(given, base, Path(folder))
+        return try_all(given, made_by, base, Path(folder))
+
+
+def part(text: str) -> tuple[int, int]:
+    """Which part, counted from 1, and of how many, for argparse."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(f"expected K/N with K from 1 to N, not '{text}'")
+    return int(number), int(count)
+
+
+def write(results: Path) -> int:
+    """The table of the page, from all parts that are kept."""
+    found = parts.read(results)
+    if not found:
+        print(f"{results} holds no parts: make some with --keep", file=sys.stderr)
+        return 2
+    counts = parts.added_up(found)
+    PAGE.write_text(with_sentence(with_rows(PAGE.read_text(), rows(counts)), parts.made_by(found)))
+    print("\n".join((*HEADER, *rows(counts))))
+    return 1 if any(failed for _, failed in counts.values()) else 0
 
 
 def in_memory() -> str | None:
@@ -67,7 +105,8 @@ def in_memory() -> str | None:
 def again(given: argparse.Namespace, base: Path, folder: Path) -> int:
     """One case."""
     if given.only == KILLS:
-        (_, problem), *_ = kills.try_all(given.seed, [given.case], base=base, scratch=folder)
+        known = kills.all_whole(base, folder)
+        (_, problem), *_ = kills.try_all(given.seed, [given.case], known, base=base, scratch=folder)
         print(problem or "well")
         return bool(problem)
 
@@ -88,63 +127,78 @@ def again(given: argparse.Namespace, base: Path, folder: Path) -> int:
     return 1 if child.end() or line != b"well" else 0
 
 
-def planned(given: argparse.Namespace) -> dict[str, int]:
-    """How many of each kind."""
+def planned(given: argparse.Namespace) -> dict[str, range]:
+    """The cases of each kind; those that take longest come first."""
     each = -(-given.inputs // len(inputs.KINDS))
-    counts = {**dict.fromkeys(inputs.KINDS, each), KILLS: given.kills}
+    counts = {KILLS: given.kills, **dict.fromkeys(inputs.KINDS, each)}
     if given.only is not None:
-        return {given.only: given.kills if given.only == KILLS else given.inputs}
-    return {kind: count for kind, count in counts.items() if count}
+        counts = {given.only: given.kills if given.only == KILLS else given.inputs}
+    return {kind: parts.share(count, *given.part) for kind, count in counts.items() if count}
 
 
-def try_all(given: argparse.Namespace, base: Path, folder: Path) -> int:
+def try_all(given: argparse.Namespace, made_by: dict[str, Any], base: Path, folder: Path) -> int:
     """All of them; prints the table."""
     began, plan = time.monotonic(), planned(given)
-    failures: dict[str, list[tuple[int, str]]] = {kind: [] for kind in plan}
-    counted = dict.fromkeys(plan, 0)
-    for kind, case, problem in _in_processes(given, plan, base, folder):
-        counted[kind] += 1
+    kinds = {kind: Tried(cases.start, cases.stop) for kind, cases in plan.items()}
+    for kind, case, problem, seconds in _in_processes(given, plan, base, folder):
+        found = kinds[kind]
+        found.processor_seconds += seconds
+        if case is None:
+            continue
+        found.tried += 1
         if problem:
-            failures[kind].append((case, problem))
+            found.failed.append((case, problem))
             print(f"failed: --seed {given.seed} --only {kind} --case {case}: {problem!r}", file=sys.stderr, flush=True)
-    rows = [f"| {'kind':10} | {'what':34} | {'tried':>6} | {'failed':>6} |", "|---|---|--:|--:|"]
-    for kind, count in plan.items():
-        what = inputs.KINDS[kind].summary if kind in inputs.KINDS else "killed, and gone on with"
-        if counted[kind] != count:
-            failures[kind].append((-1, f"{count - counted[kind]} were not tried"))
-        rows.append(f"| {kind:10} | {what:34} | {counted[kind]:>6} | {len(failures[kind]):>6} |")
-    print("\n".join(rows))
-    print(f"\nseed {given.seed}, {time.monotonic() - began:.0f} s")
-    if given.write:
-        PAGE.write_text(with_rows(PAGE.read_text(), rows[2:]))
-    return 1 if any(failures.values()) else 0
+    number, count = given.part
+    took = time.monotonic() - began
+    whole = Part(given.seed, number, count, made_by["versions"], made_by["commit"], kinds, took)
+    counts = parts.added_up([whole])
+    print("\n".join((*HEADER, *rows(counts))))
+    print(f"\nseed {given.seed}, part {number} of {count}, {took:.0f} s")
+    each = [f"{kind} {kinds[kind].processor_seconds / max(kinds[kind].tried, 1):.3f}" for kind in kinds]
+    print(f"seconds of a processor, each: {', '.join(each)}")
+    if given.keep:
+        print(whole.write(given.results))
+    return 1 if any(failed for _, failed in counts.values()) else 0
 
 
-def _in_processes(
-    given: argparse.Namespace, plan: dict[str, int], base: Path, folder: Path
-) -> Iterator[tuple[str, int, str]]:
-    """Kind, case and problem of every case. With several processes each has its own share of the cases."""
+Result = tuple[str, int | None, str, float]
+"""kind, case, problem, seconds of a processor; the case is None where only seconds are told"""
 
-    def share(number: int) -> Iterator[tuple[str, int, str]]:
-        scratch = folder / f"job-{number}"
-        scratch.mkdir()
-        for kind, count in plan.items():
-            cases = range(number, count, given.jobs)
-            if kind == KILLS:
-                found = kills.try_all(given.seed, cases, base=base, scratch=scratch)
-            else:
-                found = inputs.try_all(given.seed, kind, cases, base=base, scratch=scratch)
-            for case, problem in found:
-                yield kind, case, problem
+
+def _in_processes(given: argparse.Namespace, plan: dict[str, range], base: Path, folder: Path) -> Iterator[Result]:
+    """The results of all cases. Each process takes the next few cases when it is done with some."""
+    some = [
+        (kind, cases[first : first + size])
+        for kind, cases in plan.items()
+        for size in [min(AT_ONCE.get(kind, inputs.BATCH), -(-len(cases) // given.jobs) or 1)]
+        for first in range(0, len(cases), size)
+    ]
+    known = kills.all_whole(base, folder) if KILLS in plan else {}
+
+    def work_on(which: int, scratch: Path) -> Iterator[Result]:
+        kind, cases = some[which]
+        before = _spent()
+        if kind == KILLS:
+            found = kills.try_all(given.seed, cases, known, base=base, scratch=scratch)
+        else:
+            found = inputs.try_all(given.seed, kind, cases, base=base, scratch=scratch)
+        for case, problem in found:
+            yield kind, case, problem, 0.0
+        yield kind, None, "", _spent() - before
 
     if given.jobs == 1:
-        yield from share(0)
+        for which in range(len(some)):
+            yield from work_on(which, folder)
         return
-    import select
+    taking = _numbers(len(some))
 
     def work(number: int, told: int) -> None:
-        for result in share(number):
-            os.write(told, json.dumps(result).encode() + b"\n")
+        scratch = folder / f"job-{number}"
+        scratch.mkdir()
+        while taken := os.read(taking, NUMBER):
+            for result in work_on(int.from_bytes(taken), scratch):
+                os.write(told, json.dumps(result).encode() + b"\n")
 
     children = [
         Child(lambda told, number=number: work(number, told), limited=False)  # type: ignore[misc]
@@ -154,8 +208,8 @@ def _in_processes(
     while waiting:
         for handle in select.select(list(waiting), [], [])[0]:
             child, rest = waiting[handle]
-            if part := os.read(handle, 1 << 16):
-                rest += part
+            if told := os.read(handle, 1 << 16):
+                rest += told
                 *whole, last = rest.split(b"\n")
                 rest[:] = last
                 for line in whole:
@@ -167,6 +221,25 @@ def _in_processes(
                 del waiting[handle]
                 if ended := child.end():
                     raise RuntimeError(ended)
+
+
+NUMBER = 4
+"""bytes of a number in a queue"""
+
+
+def _numbers(count: int) -> int:
+    """A file of which processes take the numbers from 0 on, each once: they share the place where it is read."""
+    with tempfile.TemporaryFile() as file:
+        file.write(b"".join(number.to_bytes(NUMBER) for number in range(count)))
+        file.flush()
+        file.seek(0)
+        return os.dup(file.fileno())
+
+
+def _spent() -> float:
+    """Seconds of a processor that this process and its children took, as far as those have ended."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 if __name__ == "__main__":

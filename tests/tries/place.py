@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,17 @@ PREDICT: Words = ("predict", "model2", "unsorted")
 EVALUATE: Words = ("evaluate", "model2", "checked")
 
 
+WARM = (
+    *("pooch", "requests", "starlette.routing", "uvicorn", "hoarfrost.bench", "hoarfrost.paper.estimate"),
+    *("hoarfrost.review.server", "hoarfrost.review.session", "hoarfrost.sorted_folder", "hoarfrost.sorted_images"),
+)
+"""what commands import late, so that no child has to"""
+
+
 def build(folder: Path) -> None:
     """Makes all of it."""
+    for name in WARM:
+        import_module(name)
     folder.mkdir()
     patch = pytest.MonkeyPatch()
     draw_once(patch, usual=True)

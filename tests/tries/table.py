@@ -6,7 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+
+from .inputs import KINDS
+
+KILLS = "kills"
+
+HEADER = (f"| {'kind':10} | {'what':34} | {'tried':>6} | {'failed':>6} |", "|---|---|--:|--:|")
 
 
 def tried(*arguments: str) -> dict[str, tuple[int, int]]:
@@ -17,6 +24,15 @@ def tried(*arguments: str) -> dict[str, tuple[int, int]]:
     ended = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     print(ended.stderr)
     return {kind: (int(count), int(failed)) for kind, count, failed in counted(ended.stdout)}
+
+
+def rows(counts: Mapping[str, tuple[int, int]]) -> list[str]:
+    """A row a kind, with how many were tried and how many failed."""
+    found = []
+    for kind, (count, failed) in counts.items():
+        what = KINDS[kind].summary if kind in KINDS else "killed, and gone on with"
+        found.append(f"| {kind:10} | {what:34} | {count:>6} | {failed:>6} |")
+    return found
 
 
 def counted(text: str) -> list[tuple[str, str, str]]:
@@ -38,3 +54,13 @@ def with_rows(page: str, rows: list[str]) -> str:
             *_, last = re.finditer(r"^\|.*\|$", page, re.MULTILINE)
             page = f"{page[: last.end()]}\n{row}{page[last.end() :]}"
     return page
+
+
+def with_sentence(page: str, sentence: str) -> str:
+    """The page with the sentence on commits, in the place of the former one or at the end.
+
+    >>> with_sentence(with_sentence("| a |", "Tried at commit 1 (0.1)."), "Tried at commit 2 (0.1).")
+    '| a |\\n\\nTried at commit 2 (0.1).\\n'
+    """
+    page = re.sub(r"\n+Tried at .*\n*\Z", "", page)
+    return f"{page.rstrip()}\n\n{sentence}\n"

@@ -112,9 +112,10 @@ class Network(nn.Module):
         if not len(self.branches):
             features: Tensor = self.backbone(images)
             shape = getattr(features, "shape", None)
-            if shape != (len(images), self.backbone.width):
-                kind = type(self.backbone).__qualname__
-                raise InputError(f"the backbone {kind} gives {shape or 'nothing'}, not (B, width): ask its authors")
+            if not isinstance(features, Tensor) or shape != (len(images), self.backbone.width):
+                kind, given = type(self.backbone).__qualname__, type(features).__qualname__
+                given = f"{given} of {tuple(shape)}" if shape is not None else given
+                raise InputError(f"the backbone {kind} gives {given}, not a tensor (B, width): ask its authors")
             return features.float()
         assert isinstance(self.backbone, ResNet)
         shared = self.backbone.trunk(images)
