@@ -21,6 +21,18 @@ class Unavailable(InputError):
     """A package or a file is needed that is not on this machine. The message says how to get it."""
 
 
+class AllNewHelps(InputError):
+    """Known classes and new ones cannot be told apart. Each front end says in its own words that all images are new."""
+
+    def __init__(self, problem: str, words: str = "only_new=True") -> None:
+        super().__init__(f"{problem}, or say that all images are new ({words})")
+        self.problem = problem
+
+    def on_the_command_line(self) -> str:
+        """The message with an option."""
+        return str(AllNewHelps(self.problem, "--only-new"))
+
+
 class DtypeError(InputError, TypeError):
     """An array has a type that is not converted silently. The message holds the line that converts it."""
 

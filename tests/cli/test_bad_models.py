@@ -156,3 +156,12 @@ def test_a_run_folder_in_place_of_its_model(place: Place) -> None:
 
 def test_the_root_is_no_model_folder(place: Place) -> None:
     place.refused("predict", "/", "unsorted", words=("not a model folder",))
+
+
+def test_a_model_that_cannot_tell_known_from_new(place: Place) -> None:
+    path = place.folder / "model" / "model.json"
+    content = json.loads(path.read_text())
+    del content["calibration"]
+    path.write_text(json.dumps(content))
+    line = place.refused(*DISCOVER, words=("cannot tell known classes from new ones", "fit it again"))
+    assert line.endswith("or say that all images are new (--only-new)")

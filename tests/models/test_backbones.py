@@ -319,3 +319,12 @@ def test_features_of_another_width_are_refused(monkeypatch: pytest.MonkeyPatch) 
     network = Network(Untrue(), 2, Design())
     with pytest.raises(InputError, match=r"the backbone Untrue gives .*, not \(B, width\)"):
         network(random_images(2, 3, 64, 64))
+
+
+def test_features_that_are_no_tensor_are_refused() -> None:
+    class Numbers(Untrue):
+        def forward(self, images: Tensor) -> Any:
+            return super().forward(images).detach().numpy()
+
+    with pytest.raises(InputError, match=r"the backbone .*Numbers gives ndarray, not \(B, width\)"):
+        Network(Numbers(), 2, Design())(random_images(2, 3, 64, 64))

@@ -281,7 +281,7 @@ def test_whoever_follows_hears_when_images_are_told_apart(
 def test_a_model_of_an_earlier_version_says_what_it_lacks(fitted: Path, images: tuple[ImageSet, ImageSet]) -> None:
     learner = Learner.load(fitted, "cpu")
     learner._model = replace(learner.model, calibration=Calibration())
-    with pytest.raises(InputError, match="fit it again, or say that all images are new"):
+    with pytest.raises(InputError, match=r"fit it again, or say that all images are new \(only_new=True\)$"):
         learner.discover(images[1], 2, only_new=False)
     with pytest.raises(InputError, match="how many new classes there are"):
         learner.discover(images[1])

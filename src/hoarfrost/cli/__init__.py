@@ -35,7 +35,7 @@ from hoarfrost.cli import (
     undo,
 )
 from hoarfrost.cli.signals import Ended, ending, exit_code
-from hoarfrost.errors import InputError, out_of_memory
+from hoarfrost.errors import AllNewHelps, InputError, out_of_memory
 from hoarfrost.launch import Launched
 from hoarfrost.printing import printable
 
@@ -172,6 +172,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code: int = VERBS[parsed.verb].main(parsed)
             sys.stdout.flush()
             return code
+    except AllNewHelps as error:
+        return _refuse(error.on_the_command_line() if hasattr(parsed, "only_new") else str(error))
     except InputError as error:
         return _refuse(str(error))
     except BrokenPipeError:

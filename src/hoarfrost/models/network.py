@@ -113,9 +113,9 @@ class Network(nn.Module):
             features: Tensor = self.backbone(images)
             shape = getattr(features, "shape", None)
             if not isinstance(features, Tensor) or shape != (len(images), self.backbone.width):
-                kind, given = type(self.backbone).__qualname__, type(features).__qualname__
-                given = f"{given} of {tuple(shape)}" if shape is not None else given
-                raise InputError(f"the backbone {kind} gives {given}, not a tensor (B, width): ask its authors")
+                kind = type(self.backbone).__qualname__
+                given = shape if isinstance(features, Tensor) else type(features).__name__
+                raise InputError(f"the backbone {kind} gives {given}, not (B, width): ask its authors")
             return features.float()
         assert isinstance(self.backbone, ResNet)
         shared = self.backbone.trunk(images)

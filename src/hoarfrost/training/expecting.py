@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hoarfrost.data.rows import Rows, mapped
 from hoarfrost.data.sources import FeatureSet, Samples
-from hoarfrost.errors import InputError
+from hoarfrost.errors import AllNewHelps
 from hoarfrost.models.gaussians import mean_covariance
 from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network
@@ -245,10 +245,7 @@ def look_at(inference: Inference, before: Model, images: Samples, novel: int | N
         return replace(nothing, novel=count.number, count=count)
     expected = calibration.expected
     if expected is None:
-        raise InputError(
-            "this model cannot tell known classes from new ones: fit it again, or say that all images are new "
-            "(only_new=True, --only-new)"
-        )
+        raise AllNewHelps("this model cannot tell known classes from new ones: fit it again")
     points = sorting_points(inference.features(images, before.network), before.network)
     statistics = before.remembered.for_readout
     known, present = known_classes(statistics)

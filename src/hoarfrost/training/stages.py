@@ -23,7 +23,7 @@ from hoarfrost.data.augment import Augment
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Samples
 from hoarfrost.data.unsure import UNSURE_BELOW
-from hoarfrost.errors import InputError
+from hoarfrost.errors import AllNewHelps, InputError
 from hoarfrost.losses.terms import Term
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Discovery, Model
@@ -333,9 +333,8 @@ class Stage:
     def _enough(self, images: Samples, whole: int, novel: int) -> Samples:
         """The images that look like no known class, if they can be learned from."""
         if len(images) < max(novel, 2):
-            raise InputError(
-                f"{len(images)} of {whole} images look new, too few for {novel} new classes: give more images, or"
-                " say that all are new (--only-new)"
+            raise AllNewHelps(
+                f"{len(images)} of {whole} images look new, too few for {novel} new classes: give more images"
             )
         return images
 
