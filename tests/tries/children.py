@@ -44,7 +44,7 @@ def asked(call: Callable[[], object]) -> Answer:
     with tempfile.TemporaryFile(buffering=0) as out, tempfile.TemporaryFile(buffering=0) as err:
         for stream, number in ((out, 1), (err, 2)):
             os.dup2(stream.fileno(), number)
-        sys.stdout, sys.stderr = _text(1), _text(2)
+        sys.stdout, sys.stderr = text_to(1), text_to(2)
         try:
             code = call()
         except SystemExit as end:
@@ -59,7 +59,8 @@ def asked(call: Callable[[], object]) -> Answer:
         return Answer(code, *(os.pread(stream.fileno(), 1 << 24, 0) for stream in (out, err)))
 
 
-def _text(number: int) -> io.TextIOWrapper:
+def text_to(number: int) -> io.TextIOWrapper:
+    """A stream of text to an open file."""
     return io.TextIOWrapper(io.FileIO(number, "w", closefd=False), encoding="utf-8", write_through=True)
 
 

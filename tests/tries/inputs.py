@@ -56,7 +56,7 @@ KINDS = {
     "caches": Kind("kept pixels", _with(caches, "model2", "unsorted")),
     "notes": Kind("notes of sorted folders", _with(notes, "model2", "unsorted")),
     "paths": Kind("long and deep paths", _with(paths, "model2", "unsorted")),
-    "swaps": Kind("files swapped while they are read", _with(swaps, "model2", "unsorted")),
+    "swaps": Kind("files swapped while they are read", _with(swaps, "model", "model2", "known", "unsorted")),
     "tables": Kind("tables of classes", _with(tables, "model2", "unsorted", "checked")),
     "numbers": Kind("numbers of a model", _with(numbers, "model2", "unsorted", "checked")),
     "features": Kind("kept features", _with(features, "model2", "unsorted")),

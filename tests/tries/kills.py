@@ -26,9 +26,10 @@ from typing import Any
 
 from hoarfrost.cli import main
 
-from .children import Answer, Child, asked
+from .children import Answer, Child, asked, text_to
+from .deciding import Page, gone_on_with, reviewed, wrong_after
 from .judge import Words
-from .place import DISCOVER, FIT_FEW, PREDICT, RUN, copied
+from .place import DISCOVER, FIT_FEW, PREDICT, REPRODUCE, RUN, copied
 from .sorting import images_in
 
 PATHS_OF = {"open": 1, "os.rename": 2, "os.remove": 1, "os.mkdir": 1, "os.rmdir": 1, "os.truncate": 1, "os.link": 2}
@@ -38,6 +39,9 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 TIME = re.compile(rb"<dt>(?:training )?time</dt>\s*<dd>\d+ s</dd>")
 """what a report says of how long things took"""
+
+OF_RUNS = re.compile(r"\[\d+/\d+\] |\d+ of \d+ runs to do|about .* in total")
+"""what ``reproduce`` says of its runs"""
 
 SORT: Words = ("sort", "model2", "unsorted", "--into", "made", "--device", "cpu")
 
@@ -59,6 +63,8 @@ class Work:
     """what people do to the folder after a kill; then what is left has to be right, and not the same"""
     wrong: Callable[[Path], str] | None = None
     """what is wrong with the folder in the end, where it need not be the same"""
+    finished: Callable[[Path, Path], bool] = lambda folder, _base: (folder / "made").exists()
+    """whether all is done in a folder that was copied from another one"""
 
     def do(self, words: Words = ()) -> object:
         """Carries it out in the current folder."""
@@ -85,6 +91,17 @@ def moved(chance: random.Random, folder: Path) -> None:
         (folder / "unsorted" / f"more-{len(more)}.png").write_bytes(more[0].read_bytes() + bytes(len(more)))
 
 
+def decided(folder: Path, base: Path) -> bool:
+    """Whether a model has other classes than before."""
+    (model,) = folder.glob("model*")
+    return (model / "model.json").read_bytes() != (base / model.name / "model.json").read_bytes()
+
+
+def never(_folder: Path, _base: Path) -> bool:
+    """Of what may be done again."""
+    return False
+
+
 def not_sorted_once(folder: Path) -> str:
     """What is wrong with sorted images: each has to be there once, and nothing else but a note."""
     made, given = images_in(folder / "made"), images_in(folder / "unsorted")
@@ -101,8 +118,18 @@ WORKS = {
     "run --share": Work(1, ("checked",), (*RUN, "--share", "shelf"), ("--resume",)),
     "predict": Work(7, ("model2", "unsorted"), (*PREDICT, "--out", "made")),
     "sort": Work(9, ("model2", "unsorted"), SORT, ("--resume",), moved, not_sorted_once),
-    "save": Work(7, ("model", "model2"), ("save",)),
+    "save": Work(7, ("model", "model2"), ("save",), finished=never),
+    "name": Work(3, ("model2",), ("name", "model2", "new-1=rose"), finished=decided),
+    "merge": Work(3, ("model2",), ("merge", "model2", "new-1", "new-2"), finished=decided),
+    "reject": Work(3, ("model2",), ("reject", "model2", "new-1"), finished=decided),
+    "undo": Work(3, ("model3",), ("undo", "model3"), finished=decided),
+    "reproduce": Work(1, (), REPRODUCE, finished=never),
 }
+
+REVIEW: Words = ("review", "model2", "--folder", "unsorted", "--no-browser", "--device", "cpu")
+REVIEWED = "review"
+OFTEN = 6
+"""as in ``Work``: how often a review is killed"""
 
 
 @dataclass(frozen=True)
@@ -134,7 +161,7 @@ def install(hook: Event) -> None:
 def left_in(folder: Path) -> dict[str, object]:
     """Every file below a folder and what is in it, but for how long things took."""
     found: dict[str, object] = {}
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(path for path in folder.rglob("*") if path.suffix != ".log"):
         name, content = str(path.relative_to(folder)), path.read_bytes() if path.is_file() else None
         if content is not None and path.suffix in (".json", ".jsonl"):
             parts = [content] if path.suffix == ".json" else content.splitlines()
@@ -148,7 +175,7 @@ def left_in(folder: Path) -> dict[str, object]:
 
 def _timeless(content: Any) -> Any:
     if isinstance(content, dict):
-        return {key: _timeless(item) for key, item in content.items() if key != "seconds"}
+        return {key: _timeless(item) for key, item in content.items() if key not in ("seconds", "time")}
     return [_timeless(item) for item in content] if isinstance(content, list) else content
 
 
@@ -234,11 +261,8 @@ class Way:
                 die()
             elif self.kind == "signal":
                 os.kill(os.getpid(), self.signal)
-            else:  # the system ends a process that writes more than it may
-                path = Path(given[0])
-                size = path.stat().st_size if path.exists() and given[2] & os.O_APPEND else 0
-                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-                resource.setrlimit(resource.RLIMIT_FSIZE, (size + self.bytes, resource.RLIM_INFINITY))
+            else:
+                die_while_writing(given, self.bytes)
 
         def called(*_: object) -> None:
             nonlocal counted
@@ -289,7 +313,10 @@ def done(
 def tried(seed: int, case: int, known: dict[str, Whole], *, base: Path, scratch: Path) -> str:
     """One work, killed once, twice or three times, and gone on with; what is wrong, or nothing."""
     chance = random.Random(f"{seed} kills {case}")
-    name = chance.choices(list(WORKS), weights=[work.often for work in WORKS.values()])[0]
+    often = {name: work.often for name, work in WORKS.items()} | {REVIEWED: OFTEN}
+    name = chance.choices(list(often), weights=list(often.values()))[0]
+    if name == REVIEWED:
+        return _review(chance, base, scratch / f"kill-{case}")
     work, folder = WORKS[name], scratch / f"kill-{case}"
     prepare(folder, work, base)
     ways = [Way(chance, known[name]) for _ in range(chance.choice([1, 1, 1, 2, 3]))]
@@ -298,7 +325,7 @@ def tried(seed: int, case: int, known: dict[str, Whole], *, base: Path, scratch:
     try:
         for number, way in enumerate(ways):
             words = work.again if number else ()
-            if not work.again and (folder / "made").exists() and name != "save":
+            if number and not work.again and work.finished(folder, base):
                 break
             answer, ended = done(folder, lambda words=words: work.do(words), way)  # type: ignore[misc]
             if answer is None and ended not in ("ended by SIGKILL", "ended by SIGXFSZ"):
@@ -307,7 +334,7 @@ def tried(seed: int, case: int, known: dict[str, Whole], *, base: Path, scratch:
                 return f"{said}: {problem}"
             if work.between is not None and (folder / "made" / ".sorted").exists():
                 work.between(chance, folder)
-        if work.again or name == "save" or not (folder / "made").exists():
+        if work.again or not work.finished(folder, base):
             answer, ended = done(folder, lambda: work.do(work.again), backwards=backwards)
             if answer is None or answer.code != 0:
                 return f"{said}: going on, {ended or answer}"
@@ -318,12 +345,70 @@ def tried(seed: int, case: int, known: dict[str, Whole], *, base: Path, scratch:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _review(chance: random.Random, base: Path, folder: Path) -> str:
+    """The server of a review, killed while it writes decisions; what is wrong then, or nothing."""
+    copied(base, ("model2", "unsorted"), folder)
+    kind, place, size = (
+        chance.choice(["operation", "writing"]),
+        chance.randrange(1, 30),
+        chance.choice([0, 1, 100, 1000]),
+    )
+    said = f"review, {kind} {place}{f' after {size} bytes' if kind == 'writing' else ''}"
+
+    def serve(told: int) -> None:
+        os.chdir(folder)
+        counted = 0
+
+        def seen(event: str, given: tuple[Any, ...]) -> None:
+            nonlocal counted
+            if "model2/" not in given[0] or (kind == "writing" and event != "open"):
+                return
+            counted += 1
+            if counted == place and kind == "operation":
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif counted == place:
+                die_while_writing(given, size)
+
+        install(seen)
+        os.dup2(told, 1)
+        os.dup2(os.open("err", os.O_WRONLY | os.O_CREAT), 2)
+        sys.stdout, sys.stderr = text_to(1), text_to(2)
+        main(REVIEW)
+
+    try:
+        child, ended = Child(serve, limited=False), ""
+        try:
+            line = next(child.lines(SECONDS), b"")
+            versions = reviewed(chance, Page(line.decode()), 10)
+        except TimeoutError:
+            return f"{said}: it does not begin"
+        finally:
+            ended = child.end(by_force=True)
+        err = (folder / "err").read_text()
+        if ended not in ("ended by SIGKILL", "ended by SIGXFSZ") or "Traceback" in err:
+            return f"{said}: {ended}, {err[-400:]!r}"
+        model = folder / "model2"
+        problem = wrong_after(model, versions)
+        problem = problem or gone_on_with(model, versions, lambda words: done(folder, lambda: main(words)))
+        return f"{said}: {problem}" if problem else ""
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def die_while_writing(given: tuple[Any, ...], size: int) -> None:
+    """Has the system end this process where it writes so many bytes more of a file that it opens now."""
+    path = Path(given[0])
+    before = path.stat().st_size if path.exists() and given[2] & os.O_APPEND else 0
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (before + size, resource.RLIM_INFINITY))
+
+
 def _after_signal(answer: Answer, way: Way) -> str:
     """What is wrong with the answer of a command that was not ended by force."""
     if answer.code == 0:
         return ""  # all was done
     err = answer.err.decode()
-    lines = [line for line in err.splitlines() if line and "  epoch " not in line]
+    lines = [line for line in err.splitlines() if line and "  epoch " not in line and not OF_RUNS.match(line)]
     lines = [line for line in lines if not line.startswith("hoarfrost: warning: ")]
     code = {"signal": 128 + way.signal, "quota": 2}.get(way.kind)
     if answer.code != code or len(lines) != 1 or "Traceback" in err:

@@ -35,6 +35,7 @@ SHORT: Words = ("--fit-epochs", "1", "--epochs", "2")
 RUN: Words = ("run", "--dataset", "folder", "--data", "checked", "--split", "3-2", "--out", "made", *SHORT)
 PREDICT: Words = ("predict", "model2", "unsorted")
 EVALUATE: Words = ("evaluate", "model2", "checked")
+REPRODUCE: Words = ("reproduce", "tableA3", "--dataset", "digits", "--epochs", "1", "--out", "all", "--device", "cpu")
 
 
 WARM = (
@@ -69,6 +70,8 @@ def build(folder: Path) -> None:
         _stopped("stopped-fit", (*FIT, "--epochs", "3"), lambda path: path == "made.unfinished/checkpoint.safetensors")
         _stopped("stopped-at-the-end", (*FIT, "--out", "whole"), lambda path: path == "whole.unfinished")
         _stopped("stopped-run", RUN, lambda path: path.endswith(".model.new"))
+        shutil.copytree("model2", "model3")
+        _well("name", "model3", "new-1=rose")
         _reproduced(Path("all"))
         collect(Path("run"), Path("kept"))
 

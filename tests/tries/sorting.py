@@ -16,6 +16,7 @@ from hoarfrost.cli import main
 from .children import asked
 from .hostile_values import NAMES, Random
 from .judge import Try, Words
+from .place import DISCOVER, FIT, PREDICT
 from .written import changed_file
 
 SORT: Words = ("sort", "model2", "unsorted", "--into", "into", "--device", "cpu")
@@ -132,17 +133,28 @@ def _watch(process: int) -> None:
     sys.addaudithook(told)
 
 
+READERS: tuple[tuple[str, Words], ...] = (
+    *3 * [("unsorted", SORT)],
+    ("known", FIT),
+    ("unsorted", (*PREDICT, "--cache", "cache")),
+    ("unsorted", DISCOVER),
+)
+"""commands whose images are swapped, and where those are"""
+
+
 def swaps(random: Random) -> Try:
-    """Files that become others while ``sort`` looks at them or copies them."""
+    """Files that become others while a command looks at them, or copies them."""
     Path("secret").write_bytes(SECRET * 20)
-    some = random.choice(sorted(Path("unsorted").iterdir()))
-    other = random.choice(sorted(Path("unsorted").iterdir())).read_bytes()
+    folder, command = random.choice(READERS)
+    images = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    some = random.choice(images)
+    other = random.choice(images).read_bytes()
     kind = random.choice(["link", "link", "endless", "endless", "pipe", "folder", "bytes", "gone", "longer", "shorter"])
     left, itself = [random.choice([random.randrange(1, 24), random.randrange(15, 22)])], random.random() < 0.7
     allowed = {*images_in(Path("unsorted")), other}
 
     def swap(path: str) -> None:
-        if "unsorted" not in path:
+        if folder not in Path(path).parts:
             return
         left[0] -= 1
         if left[0]:
@@ -176,12 +188,14 @@ def swaps(random: Random) -> Try:
             code = main(arguments)
         finally:
             _swap.clear()
+        if command[0] != "sort":
+            return code
         if strange := [content for content in images_in(Path("into")) if content not in allowed]:
             raise AssertionError(f"what was never looked at was copied: {strange[0][:40]!r}")
         return code
 
-    link = ("--link",) if random.random() < 0.2 and kind != "endless" else ()
+    link = ("--link",) if random.random() < 0.2 and kind != "endless" and command[0] == "sort" else ()
     if link:
         allowed.add(SECRET * 20)
-    what = f"{kind} in the place of an image at the file {left[0]} that is opened"
-    return Try((*SORT, *link), what, main=watched, may_leave=("into/", "into", "unsorted/", "unsorted"))
+    what = f"{command[0]}, {kind} in the place of an image at the file {left[0]} that is opened"
+    return Try((*command, *link), what, main=watched, may_leave=("into/", "into", "cache/", f"{folder}/", folder))

@@ -21,7 +21,7 @@ from ..hostile import mutated
 from .children import asked
 from .hostile_values import NAMES, Random, value
 from .judge import Try, Words
-from .place import DISCOVER, EVALUATE, FIT, PREDICT, RUN, files_below
+from .place import DISCOVER, EVALUATE, FIT, PREDICT, REPRODUCE, RUN, files_below
 
 TEXTS = (
     b"",
@@ -142,8 +142,6 @@ def _printed_if_finished(arguments: Words) -> object:
         arguments = (*arguments, "--dry-run")
     return main(arguments)
 
-
-REPRODUCE: Words = ("reproduce", "tableA3", "--dataset", "digits", "--epochs", "1", "--out", "all", "--device", "cpu")
 
 Main = Callable[[Words], object]
 

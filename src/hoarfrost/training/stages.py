@@ -23,7 +23,7 @@ from hoarfrost.data.augment import Augment
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import ImageSource, Samples
 from hoarfrost.data.unsure import UNSURE_BELOW
-from hoarfrost.errors import AllNewHelps, InputError
+from hoarfrost.errors import AllNewHelps
 from hoarfrost.losses.terms import Term
 from hoarfrost.models.classes import ClassTable
 from hoarfrost.models.model import Discovery, Model
