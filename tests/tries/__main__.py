@@ -20,7 +20,6 @@ import json
 import os
 import resource
 import select
-import shutil
 import sys
 import tempfile
 import time
@@ -35,7 +34,7 @@ from hoarfrost.provenance import describe
 from . import inputs, kills, parts
 from .children import Child
 from .parts import Part, Tried
-from .place import build
+from .place import build, in_memory
 from .table import HEADER, KILLS, rows, with_rows, with_sentence
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
@@ -92,14 +91,6 @@ def write(results: Path) -> int:
     PAGE.write_text(with_sentence(with_rows(PAGE.read_text(), rows(counts)), parts.made_by(found)))
     print("\n".join((*HEADER, *rows(counts))))
     return 1 if any(failed for _, failed in counts.values()) else 0
-
-
-def in_memory() -> str | None:
-    """A place where files cost no disk, if there is one with room."""
-    place = "/dev/shm"
-    if os.access(place, os.W_OK) and shutil.disk_usage(place).free > 2 << 30:
-        return place
-    return None
 
 
 def again(given: argparse.Namespace, base: Path, folder: Path) -> int:
