@@ -23,7 +23,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONGEST = (
-    *("tests/tries/test_tries.py", "tests/training/test_step.py", "tests/computing/test_processes.py"),
+    *("tests/soak/test_soak.py", "tests/tries/test_tries.py", "tests/training/test_step.py"),
+    *("tests/computing/test_processes.py",),
     *("tests/test_experiment.py", "tests/cli/test_reproduce.py", "tests/training/test_photographs.py"),
     *("tests/test_methods.py", "tests/training/test_assignment.py", "tests/cli/test_damaged.py"),
     *("tests/test_open_core.py", "tests/cli/test_resume.py", "tests/test_readme.py", "tests/test_examples.py"),
