@@ -30,7 +30,7 @@ import torch
 from hoarfrost.cli import main as hoarfrost
 from hoarfrost.models.description import read_classes
 
-from ..tries.children import Answer, Child, text_to
+from ..tries.children import Answer, Child, cleaned_up, text_to
 from ..tries.deciding import Gone, Page
 from ..tries.judge import Words
 from ..tries.kills import done
@@ -62,6 +62,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=3, help="(default: 3)")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where to work, and what to leave (default: none)")
     given = parser.parse_args()
+    cleaned_up()
     torch.set_num_threads(1)
     os.environ["HOARFROST_COMMIT"] = "tried"  # the repository may move on in the meantime
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # forked processes cannot use a GPU that their parent has used

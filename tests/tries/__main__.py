@@ -32,7 +32,7 @@ import torch
 from hoarfrost.provenance import describe
 
 from . import inputs, kills, parts
-from .children import Child
+from .children import Child, cleaned_up
 from .parts import Part, Tried
 from .place import build, in_memory
 from .table import HEADER, KILLS, rows, with_rows, with_sentence
@@ -59,6 +59,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.write:
         return write(given.results)
+    cleaned_up()
     torch.set_num_threads(1)
     made_by = describe()
     os.environ["HOARFROST_COMMIT"] = "tried"  # the repository may move on in the meantime

@@ -5,6 +5,7 @@ Nothing is imported anew: whoever forks has imported all that a child needs.
 
 from __future__ import annotations
 
+import ctypes
 import io
 import json
 import os
@@ -74,17 +75,36 @@ def writing_little() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
+DEATH_OF_PARENT = 1
+"""PR_SET_PDEATHSIG, the number of the question to Linux"""
+
+
+def end_with(parent: int) -> None:
+    """From now on the system ends this process when its parent ends, however that happens."""
+    ctypes.CDLL(None).prctl(DEATH_OF_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended before
+        os._exit(1)
+
+
+def cleaned_up() -> None:
+    """A program that is asked to end removes its temporary folders: Python would leave them."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 class Child:
     """A forked process with a pipe from it."""
 
     def __init__(self, work: Callable[[int], None], *, limited: bool = True) -> None:
         """Forks; ``work`` gets the writing end. ``limited``: in memory."""
         self.heard, told = os.pipe()
+        parent = os.getpid()
         self.number = os.fork()
         if self.number == 0:
             code = 1
             try:
                 os.setsid()
+                end_with(parent)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
                 if limited:
                     space = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

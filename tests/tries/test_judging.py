@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from . import children
-from .children import Answer, in_children
+from .children import Answer, Child, in_children
 from .judge import Try, contents, judged
 from .kills import different, left_in
 
@@ -58,6 +58,24 @@ def test_memory_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert took is not None
     assert int(took[1]) > 150
     assert set(found.values()) == {""}
+
+
+def test_a_child_ends_with_its_parent() -> None:
+    """A program that was ended leaves no work behind, which would go on for hours."""
+
+    def parent(told: int) -> None:
+        child = Child(lambda _: time.sleep(60))
+        os.write(told, b"%d\n" % child.number)
+        time.sleep(60)
+
+    made = Child(parent)
+    grandchild = int(next(made.lines(20)))
+    os.kill(made.number, signal.SIGKILL)
+    assert made.end() == "ended by SIGKILL"
+    end = time.monotonic() + 20
+    while Path(f"/proc/{grandchild}/stat").exists() and " Z " not in Path(f"/proc/{grandchild}/stat").read_text():
+        assert time.monotonic() < end, "it goes on"
+        time.sleep(0.01)
 
 
 def test_a_mistake_of_the_tries_themselves_is_no_finding() -> None:
