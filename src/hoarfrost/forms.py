@@ -95,7 +95,7 @@ ENCODER: Form = {
 }
 """a network of another package, as that package describes it"""
 
-EDIT: Form = {"verb": str, "id": int, "name?": str, "into?": int}
+EDIT: Form = {"verb": str, "id": int, "name?": str, "into?": int, "images?": [str], "more?": bool}
 """one decision of a person"""
 
 MODEL: Form = {

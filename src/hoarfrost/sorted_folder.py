@@ -69,12 +69,15 @@ class SortedFolder:
     def with_classes_of(self, model: Model) -> SortedFolder:
         """With folders for the classes of a model. Refuses one whose unnamed classes are others than those here.
 
-        A discovered class is known again by the mean of its features, whatever it is called.
+        A discovered class is known again by the mean of its features as it was found, whatever it is called; one that
+        a person made, by the images that were its first.
         """
         table = model.classes
         found = [k for k in table.present if table.rows[k].step]
         means = model.statistics.mean.cpu()
-        digests = {model.class_names[k]: hashlib.sha256(means[k].numpy().tobytes()).hexdigest()[:16] for k in found}
+        signs = {k: means[k].numpy().tobytes() for k in found if k < len(means)}
+        signs |= {edit.id: " ".join(edit.images or ()).encode() for edit in table.edits if edit.makes}
+        digests = {model.class_names[k]: hashlib.sha256(signs[k]).hexdigest()[:16] for k in found}
         unnamed = {table.own_names[k] for k in found if table.own_names[k] == table.rows[k].name}
         for name in sorted(unnamed & self.unnamed.keys()):
             if digests[name] != self.unnamed[name]:
@@ -97,6 +100,16 @@ class SortedFolder:
         content = {"kind": "sort", "folders": dict(self.folders), "unnamed": dict(self.unnamed)}
         store.write_json(self.note, {"format": store.FORMAT, **content})
         return True
+
+
+def class_names_of(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """The classes that sub-folders with these names stand for: `sort` may have changed a name to make a folder."""
+    note = SortedFolder(folder).note
+    if not note.is_file():
+        return tuple(names)
+    folders = SortedFolder.of(folder, resume=True).folders
+    classes = {made: name for name, made in folders.items()}
+    return tuple(classes.get(name, name) for name in names)
 
 
 def folder_names(names: Sequence[str], taken: Collection[str] = ()) -> list[str]:

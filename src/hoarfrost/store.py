@@ -183,11 +183,14 @@ def is_free(path: Path) -> bool:
     return not path.exists() or (path.is_dir() and not any(path.iterdir()))
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Writes a safetensors file as a whole."""
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None, *, lasting: bool = False
+) -> None:
+    """Writes a safetensors file as a whole; what is ``lasting`` is flushed to the disk."""
     from safetensors.torch import save
 
-    write_bytes(path, save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, dict(metadata or {})))
+    content = save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, dict(metadata or {}))
+    write_bytes(path, content, lasting=lasting)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

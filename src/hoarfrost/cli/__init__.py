@@ -23,8 +23,10 @@ from hoarfrost.cli import (
     discover,
     evaluate,
     fit,
+    learn,
     merge,
     methods,
+    move,
     name,
     predict,
     reject,
@@ -32,6 +34,7 @@ from hoarfrost.cli import (
     review,
     run,
     sort,
+    split,
     undo,
 )
 from hoarfrost.cli.signals import Ended, ending, exit_code
@@ -47,6 +50,9 @@ VERBS: dict[str, ModuleType] = {
     "name": name,
     "merge": merge,
     "reject": reject,
+    "move": move,
+    "split": split,
+    "learn": learn,
     "undo": undo,
     "classes": classes,
     "sort": sort,

@@ -30,10 +30,11 @@ def main(args: argparse.Namespace) -> int:
 
     table = read_classes(Path(args.model))
     stands_for, own = table.stands_for.tolist(), table.own_names
+    made = range(len(table) - table.made, len(table))
     classes: list[dict[str, Any]] = [
         {
             "name": own[k],
-            "discovery": table.rows[k].step or None,
+            "discovery": None if k in made else table.rows[k].step or None,
             "found_as": table.rows[k].name if table.rows[k].name != own[k] else None,
             "merged": [own[j] for j, column in enumerate(stands_for) if column == k != j],
         }
@@ -41,8 +42,8 @@ def main(args: argparse.Namespace) -> int:
     ]
     rejected = [own[k] for k, column in enumerate(stands_for) if column < 0]
     rows = [["class", "from", "former name", "merged into it"]]
-    for row in classes:
-        came = "labels" if row["discovery"] is None else f"discovery {row['discovery']}"
+    for k, row in zip(table.present, classes, strict=True):
+        came = "your moves" if k in made else "labels" if row["discovery"] is None else f"discovery {row['discovery']}"
         merged = ", ".join(map(printable, row["merged"]))
         rows.append([printable(row["name"]), came, printable(row["found_as"] or ""), merged])
     shown = [k for k in range(4) if k < 2 or any(row[k] for row in rows[1:])]

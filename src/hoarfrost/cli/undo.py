@@ -11,10 +11,10 @@ from hoarfrost.printing import printable
 if TYPE_CHECKING:
     from hoarfrost.models.classes import ClassTable
 
-SUMMARY = "undo the last name, merge or reject"
+SUMMARY = "undo the last decision on the classes of a model"
 DESCRIPTION = (
-    "Undo the last 'name', 'merge' or 'reject' of MODEL, in place, one class at a time. Repeat it to return to the "
-    "classes as they were found."
+    "Undo the last decision on MODEL, in place: 'name', 'merge' and 'reject' one class at a time, 'move', 'split' and "
+    "'learn' as a whole. Repeat it to return to the classes as they were found."
 )
 EXAMPLE = "example: hoarfrost undo model2"
 
@@ -27,11 +27,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Undoes one."""
+    from hoarfrost.models.decisions import in_words
+
     said = []
 
     def decide(table: ClassTable) -> ClassTable:
         earlier = table.undo()
         edit = table.edits[-1]
+        while edit.images is not None and len(table.edits) > len(earlier.edits):
+            before_it, edit = table.before_last(), table.edits[-1]
+            said.append(printable(f"undone: {in_words(before_it, edit)}"))
+            table = before_it
+        if said:
+            return earlier
         now, before = printable(table.own_names[edit.id]), printable(earlier.own_names[edit.id])
         said.append(f"{now} is called {before} again" if edit.verb == "rename" else f"{before} is a class again")
         return earlier

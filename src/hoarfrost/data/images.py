@@ -276,6 +276,8 @@ class ImageFiles(OnDisk):
     photographs: bool = False
     """whether decoding takes long: then images are told apart by the bytes of their files, not by their pixels"""
     features: dict[str, Features] = field(default_factory=dict, compare=False, repr=False)
+    contents: dict[str, NDArray[np.uint8]] = field(default_factory=dict, compare=False, repr=False)
+    """digests of the files, where they were computed: they go with the images too"""
 
     def __post_init__(self) -> None:
         if not isinstance(self.paths, FileList):
@@ -294,7 +296,8 @@ class ImageFiles(OnDisk):
         """The files at `indices`; nothing is decoded."""
         states = None if self.states is None else self.states[indices]
         features = {name: rows[indices] for name, rows in self.features.items()}
-        return replace(self, paths=self.files.take(indices), states=states, features=features)
+        contents = {name: rows[indices] for name, rows in self.contents.items()}
+        return replace(self, paths=self.files.take(indices), states=states, features=features, contents=contents)
 
     def noted(self) -> ImageFiles:
         """The same files, which must not change from now on: an image that does is refused when it is read."""
@@ -312,6 +315,8 @@ class ImageFiles(OnDisk):
 
     def digests(self) -> NDArray[np.uint8]:
         """(N, 32): SHA-256 of each file's bytes."""
+        if "SHA-256" in self.contents:
+            return self.contents["SHA-256"]
         found, files, states = np.empty((len(self), 32), dtype=np.uint8), self.files, self.states
 
         def read_rows(rows: range) -> None:
@@ -324,6 +329,7 @@ class ImageFiles(OnDisk):
                     raise unreadable(files.text(row)) from None
 
         in_threads(read_rows, len(self), chunk=32)
+        self.contents["SHA-256"] = found
         return found
 
     def read(self, indices: Indices, *, threads: int | None = None) -> Pixels:
@@ -505,20 +511,24 @@ class ImageSet:
             digest.update(np.ascontiguousarray(self.labels, dtype="<i8").data)
         return digest.hexdigest()
 
+    def digests(self) -> NDArray[np.uint8]:
+        """(N, 32): SHA-256 of the pixels of each image; of photographs that of their files."""
+        if isinstance(self.images, ImageFiles) and self.images.photographs:
+            return self.images.digests()
+        found = np.empty((len(self), 32), dtype=np.uint8)
+        for rows in in_chunks(len(self)):
+            images = np.ascontiguousarray(self.pixels(slice(rows.start, rows.stop)))
+            digests = b"".join(hashlib.sha256(image.data).digest() for image in images)
+            found[rows.start : rows.stop] = np.frombuffer(digests, dtype=np.uint8).reshape(-1, 32)
+        return found
+
     def canonical_order(self) -> Ids:
         """An order (N,) of the images that depends on nothing but their pixels; equal images keep their order.
 
         Of photographs it depends on their files. Folders and data sets often come sorted by class, so an order by
         position or path would tell the classes.
         """
-        if isinstance(self.images, ImageFiles) and self.images.photographs:
-            files = np.ascontiguousarray(self.images.digests()[:, :8]).view("<u8")[:, 0]
-            return np.argsort(files, kind="stable").astype(np.int64)
-        keys = np.empty(len(self), dtype="<u8")
-        for rows in in_chunks(len(self)):
-            images = np.ascontiguousarray(self.pixels(slice(rows.start, rows.stop)))
-            digests = b"".join(hashlib.sha256(image.data).digest()[:8] for image in images)
-            keys[rows.start : rows.stop] = np.frombuffer(digests, dtype="<u8")
+        keys = np.ascontiguousarray(self.digests()[:, :8]).view("<u8")[:, 0]
         return np.argsort(keys, kind="stable").astype(np.int64)
 
 

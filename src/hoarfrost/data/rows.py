@@ -40,6 +40,8 @@ class FeatureFile:
     width: int
     rows: Ids
     """(N,): where in the file each row is, counted in rows"""
+    kept_as: str = ""
+    """the name of the file, where it is kept for others"""
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -42,6 +42,14 @@ def in_words(table: ClassTable, edit: Edit) -> str:
     own = table.own_names
     if edit.verb == "merge" and edit.into is not None:
         return f"{own[edit.id]} is now part of {own[edit.into]}"
+    if edit.images is not None:
+        count = f"{len(edit.images)} image{'' if len(edit.images) == 1 else 's'}"
+        verb = "is" if len(edit.images) == 1 else "are"
+        if edit.verb == "split" and edit.into is not None:
+            return f"{count} of {own[edit.into]} {verb} now the class {edit.name}"
+        if edit.name is not None:
+            return f"{count} {verb} now the class {edit.name}"
+        return f"{count} {verb} moved to {own[edit.id]}"
     return f"{own[edit.id]} is rejected" if edit.verb == "reject" else f"{own[edit.id]} is now called {edit.name}"
 
 
@@ -55,7 +63,7 @@ def note(folder: Path, before: ClassTable, after: ClassTable) -> None:
     shared = _shared(before.edits, after.edits)
     undone, edits, words, table = before.edits[shared:][::-1], after.edits[shared:], [], before
     for edit in undone:
-        table = table.undo()
+        table = table.before_last()
         words.append(f"undone: {in_words(table, edit)}")
     for edit in edits:
         words.append(in_words(table, edit))
@@ -72,9 +80,9 @@ def undone(folder: Path, table: ClassTable) -> list[Edit]:
     for line in lines:
         if line.get("outside", False):
             waiting.clear()
-        waiting += [Edit(**edit) for edit in line.get("undone", ())]
+        waiting += map(Edit.of, line.get("undone", ()))
         for given in line.get("edits", ()):
-            if waiting and waiting[-1] == Edit(**given):
+            if waiting and waiting[-1] == Edit.of(given):
                 waiting.pop()
             else:
                 waiting.clear()
@@ -88,7 +96,7 @@ def with_edit(table: ClassTable, edit: Edit) -> ClassTable:
 
 
 def _content(edit: Edit) -> dict[str, Any]:
-    return {key: value for key, value in vars(edit).items() if value is not None}
+    return {key: value for key, value in edit.__dict__.items() if value is not None}
 
 
 def _shared(before: Sequence[Edit], after: Sequence[Edit]) -> int:

@@ -41,7 +41,7 @@ def _misfit(content: Mapping[str, Any]) -> str:
     problems = {
         "images have 1 or 3 channels": content["channels"] not in (1, 3),
         "a head has no classes": min(sizes) < 1,
-        "class_names do not fit the heads": sum(sizes) != len(table),
+        "class_names do not fit the heads": sum(sizes) != len(table) - table.made,
         "the images of its discovery do not add up": found is not None
         and (min(counts) < 0 or sum(counts) != found["images"]),
     }

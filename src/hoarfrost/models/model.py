@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, fields, replace
 from filecmp import cmp
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +22,10 @@ from hoarfrost.errors import InputError, Missing, Unavailable, out_of_memory, re
 from hoarfrost.models.backbone import Backbone
 from hoarfrost.models.backbones import OBJECT, build_backbone, name_of, rebuild_backbone
 from hoarfrost.models.classes import ClassTable
+from hoarfrost.models.counted import IMAGES, MOVED, Counted
 from hoarfrost.models.description import class_table, read_description
-from hoarfrost.models.network import Network, grow
-from hoarfrost.models.readout import Calibration, Known, Readout
+from hoarfrost.models.network import Network, grow, set_nearest
+from hoarfrost.models.readout import Calibration, ClassMeans, Known, Readout
 from hoarfrost.models.statistics import ClassStatistics
 from hoarfrost.reading import numbers_in
 from hoarfrost.settings import from_json, to_json
@@ -34,7 +36,7 @@ BACKBONE = "backbone."
 """begins the names of a backbone's tensors"""
 BESIDE = "config.json", "log.jsonl", "report.html", "decisions.jsonl"
 """what a command writes beside its model: how it came about"""
-FILES = frozenset({"model.json", *TENSORS, *BESIDE, "checkpoint.safetensors"})
+FILES = frozenset({"model.json", *TENSORS, *BESIDE, IMAGES, MOVED, "checkpoint.safetensors"})
 """what a model folder may hold; a checkpoint was left there by earlier versions that were killed"""
 
 
@@ -109,10 +111,44 @@ class Model:
     calibration: Calibration = field(default_factory=Calibration)
     discovery: Discovery | None = None
     """what the last discovery found"""
+    counted: Counted = field(default_factory=Counted)
+    """which images the statistics are made of, and the features of those that people moved since"""
+
+    @property
+    def can_move(self) -> bool:
+        """Whether class statistics decide, so that an image can be moved without training."""
+        readout = self.config.method.design.readout
+        return readout.by_likelihood or (readout.from_statistics and self.network.steps > 0)
+
+    @property
+    def given(self) -> dict[str, int]:
+        """The class to which people gave images, by digest."""
+        moved = self.classes.moved
+        before = {name: k for name, k in self.counted.given_by_name.items() if name not in moved}
+        return before | moved
+
+    @cached_property
+    def settled(self) -> Model:
+        """The model as its decisions make it: with the statistics after all moves, and heads for classes that people
+        made. The model itself keeps what it has learned, so that they can be undone."""
+        table = self.classes
+        if not table.moved:
+            return self
+        self.counted.check(table.edits, self.network.decisive_width)
+        with torch.random.fork_rng(devices=[]):  # no weights of these heads decide
+            network = grow(self.network, table.made, same_backbone=True) if table.made else self.network
+        statistics = self.counted.applied(self.statistics, table.moved, network.kept, len(table))
+        if network.design.readout == ClassMeans():
+            network = network if table.made else deepcopy(network, {id(network.backbone): network.backbone})
+            set_nearest(network.joint, statistics.mean, statistics.count > 0)
+        counted = self.counted.settled(table.moved)
+        return replace(self, network=network.eval(), statistics=statistics, classes=table.settled, counted=counted)
 
     @cached_property
     def readout(self) -> Readout:
         """What decides."""
+        if self.settled is not self:
+            return self.settled.readout
         method = self.config.method
         rejected = torch.from_numpy(self.classes.stands_for < 0)
         known = Known(self.statistics.without(rejected), self.calibration, by_heads=method.decides == "trained")
@@ -126,6 +162,8 @@ class Model:
     @property
     def remembered(self) -> ClassStatistics:
         """What is remembered of the classes as people have decided of them: those that were merged as one."""
+        if self.settled is not self:
+            return self.settled.remembered
         if not self.classes.is_edited:
             return self.statistics
         return self.statistics.merged(torch.from_numpy(self.classes.stands_for))
@@ -135,6 +173,8 @@ class Model:
         statistics, network, method = self.statistics, self.network, self.config.method
         store.write_tensors(folder / "weights.safetensors", network.state_dict())
         store.write_tensors(folder / "prototypes.safetensors", statistics.tensors())
+        if len(self.counted.digest) or self.counted.features:
+            self.counted.write_into(folder)
         content = {
             "format": store.FORMAT,
             "hoarfrost": hoarfrost.__version__,
@@ -202,7 +242,12 @@ class Model:
         for problem, found in model._problems().items():
             if found:
                 raise store.damaged(folder, problem)
-        return model
+        counted = Counted.read(folder, model.network.classes)
+        try:
+            counted.check(model.classes.edits, model.network.decisive_width)
+        except InputError as error:
+            raise store.damaged(folder, str(error)) from None
+        return replace(model, counted=counted)
 
     @classmethod
     def _assemble(
@@ -217,7 +262,10 @@ class Model:
         table = class_table(content)
         # Before anything is built: a number in a damaged file may ask for any amount of memory.
         require(len(config.mean or ()) in (0, content["channels"]), "mean does not fit the channels")
-        require(weights["joint.weight"].shape[:1] == (len(table),), "weights.safetensors does not fit the heads")
+        require(
+            weights["joint.weight"].shape[:1] == (len(table) - table.made,),
+            "weights.safetensors does not fit the heads",
+        )
         with torch.random.fork_rng(devices=[]):  # what is drawn here is replaced at once
             if (description := content.get("encoder")) is not None:
                 own = {name: weights[name] for name in weights if name.startswith(BACKBONE)}

@@ -287,6 +287,62 @@ class ClassStatistics:
         inner = None if self.transformed is None else self.transformed.without(gone)
         return replace(self, count=count, root=root, transformed=inner)
 
+    def with_room(self, classes: int) -> ClassStatistics:
+        """With places for so many classes; those behind the present ones have no images yet."""
+        more = classes - len(self)
+        if more <= 0:
+            return self
+
+        def padded(tensor: Tensor) -> Tensor:
+            return torch.cat([tensor, tensor.new_zeros(more, *tensor.shape[1:])])
+
+        return ClassStatistics(
+            padded(self.mean),
+            padded(self.variance),
+            padded(self.count),
+            self.root if self.root is None or self.root.ndim == 2 else padded(self.root),
+            None if self.transformed is None else self.transformed.with_room(classes),
+        )
+
+    def changed(
+        self, taken: Tensor, taken_from: Tensor, added: Tensor, added_to: Tensor, kept: KeptStatistics
+    ) -> ClassStatistics:
+        """Without some images ``(T, D)`` of the classes ``(T,)``, and with others ``(A, D)`` in the classes ``(A,)``.
+
+        Counts and sums of these classes change exactly, those of all others not at all. A covariance that all share
+        changes by what these images add to it.
+        """
+        if not len(taken) + len(added):
+            return self
+        inner, taken, added = None, taken if len(taken) else added[:0], added if len(added) else taken[:0]
+        if self.transformed is not None:
+            parts = [kept.transformed(part) for part in (taken, added)]
+            inner = self.transformed.changed(parts[0], taken_from, parts[1], added_to, kept.inner)
+        mean, variance, count = self.mean.clone(), self.variance.clone(), self.count.clone()
+        root = self.root if self.root is None or self.root.ndim == 2 else self.root.clone()
+        is_shared = root is not None and root.ndim == 2
+        whole = self.covariances()[0] * self.count.sum() if is_shared else None
+        width = mean.shape[1]
+        for label in sorted({*taken_from.tolist(), *added_to.tolist()}):
+            parts = [part[of == label][:, :width].double() for part, of in ((taken, taken_from), (added, added_to))]
+            before = int(count[label])
+            centre = parts[1].mean(dim=0) if len(parts[1]) and not before else mean[label].double()
+            out, into = (part - centre for part in parts)
+            after = max(0, before - len(out) + len(into))
+            shift = (into.sum(dim=0) - out.sum(dim=0)) / max(after, 1)
+            squares = before * variance[label].double() + into.square().sum(dim=0) - out.square().sum(dim=0)
+            variance[label] = ((squares - after * shift.square()).clamp(min=0) / max(after, 1)) * (after > 0)
+            change = into.mT @ into - out.mT @ out - after * shift[:, None] * shift
+            if whole is not None:
+                whole += change
+            elif root is not None:
+                covariance = before * self.covariances(slice(label, label + 1))[0] if before else 0
+                root[label] = _root_of(_of_some(covariance + change) / max(after, 1), root.shape[1:]).half()
+            mean[label], count[label] = centre + shift if after else 0 * centre, after
+        if whole is not None:
+            root = _shared_root(_of_some(whole) / count.sum().clamp(min=1))
+        return ClassStatistics(mean, variance, count, root, inner)
+
     def deviation(self, spread: str) -> Tensor:
         """Standard deviations ``(C, D)``: each class's own, as in Eq. (9), or "shared", their mean over the classes.
 
@@ -407,6 +463,15 @@ def _root(covariance: Tensor) -> Tensor:
     correlation = covariance * per_deviation[:, None] * per_deviation
     root, _ = torch.linalg.cholesky_ex(correlation + JITTER * torch.eye(len(covariance)).to(covariance))
     return torch.tril(root)
+
+
+def _of_some(scatter: Tensor) -> Tensor:
+    """A scatter matrix from which images were taken that it may not hold: what is below 0 then is 0."""
+    if int(torch.linalg.cholesky_ex(scatter + JITTER * scatter.diagonal().diag())[1]) == 0:
+        return scatter
+    lengths, directions = torch.linalg.eigh(scatter)
+    kept: Tensor = (directions * lengths.clamp(min=0)) @ directions.mT
+    return kept
 
 
 def _product(root: Tensor) -> Tensor:

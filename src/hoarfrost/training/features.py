@@ -8,6 +8,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
@@ -77,7 +78,17 @@ class FeatureCache:
         self._write(paths, computed, broken)
         if any(path.exists() for path in paths):
             self._remove_parts(key)
+            computed = replace(computed, kept_as=key) if isinstance(computed, FeatureFile) else computed
         return computed, broken
+
+    def kept(self, key: str, rows: NDArray[np.int64], width: int) -> NDArray[np.float32] | None:
+        """``(n, D)``: some rows of features that are kept under a name; None where they are not there any more."""
+        for path in (folder / f"{key}.npy" for folder in self.folders if re.fullmatch("[0-9a-f]{16}", key)):
+            with suppress(OSError):
+                count = (path.stat().st_size - len(_header((1, width)))) // (4 * width + 1)
+                if (found := _read(path, (count, width))) is not None and len(rows) and rows.max() < count:
+                    return np.asarray(found[0][rows])
+        return None
 
     def _in_parts(
         self, images: OnDisk, shape: tuple[int, int], compute: Compute, key: str, broken: list[int]
@@ -193,7 +204,7 @@ def _read(path: Path, shape: tuple[int, int]) -> tuple[Features, list[int]] | No
     with suppress(OSError, ValueError, EOFError, InputError), open_regular(path) as file:
         if file.read(len(header)) != header:
             return None
-        features = FeatureFile(Handle(file), len(header), shape[1], np.arange(shape[0]))
+        features = FeatureFile(Handle(file), len(header), shape[1], np.arange(shape[0]), Path(path).stem)
         if not all(np.isfinite(rows).all() for rows in chunks(features)):
             return None
         file.seek(features.start + 4 * shape[0] * shape[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hoarfrost.computing.runtime import Compile, Runtime
 from hoarfrost.config import DECIDED, Config, Method
+from hoarfrost.data.arrays import encode_labels
 from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import are_paths, read_images
 from hoarfrost.data.images import ImageSet
@@ -22,6 +23,7 @@ from hoarfrost.methods import DEFAULT, get_method
 from hoarfrost.models.backbone import Backbone
 from hoarfrost.models.backbones import build_backbone, find_backbone, name_of
 from hoarfrost.models.classes import ClassTable
+from hoarfrost.models.counted import Counted
 from hoarfrost.models.model import Model
 from hoarfrost.models.network import Network, check_design, grow, kept_statistics, to_channels_last
 from hoarfrost.models.readout import Calibration, Readout
@@ -35,6 +37,18 @@ from hoarfrost.training.held_out import HeldOut, held_out
 from hoarfrost.training.images import Images, check_every, image_set, new_network, with_labels
 from hoarfrost.training.inference import Inference, Outputs, check_scores
 from hoarfrost.training.loop import Checkpoint
+from hoarfrost.training.moving import (
+    Changes,
+    Evidence,
+    changes,
+    check_movable,
+    counted_in,
+    digests_of,
+    evidence_of,
+    kept_evidence,
+    split_groups,
+    with_given,
+)
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.predictions import Predictions
 from hoarfrost.training.resolve import check_frozen, resolve
@@ -182,11 +196,96 @@ class Learner:
         return self._edited(self.model.classes.reject(name))
 
     def undo(self) -> Learner:
-        """Takes the last renaming, merging or rejecting back."""
+        """Takes the last decision back: a new name, a merge, a rejection, a move or a split."""
         return self._edited(self.model.classes.undo())
 
-    def _edited(self, classes: ClassTable) -> Learner:
-        self._model = replace(self.model, classes=classes)
+    def move(self, images: Images | Evidence, to: str) -> Learner:
+        """Makes images evidence of a class, which is a new one if no class has that name.
+
+        An image is taken from exactly the class that it was counted for. Counts, means and covariances of both classes
+        change, and no old image is needed. From now on ``predictions`` gives these images to that class.
+        """
+        evidence = self.evidence(images)
+        return self._edited(self.model.classes.move(evidence.digests, to), evidence)
+
+    def split(self, name: str, images: Images | Evidence | None = None, *, into: int = 2) -> Learner:
+        """Makes two or more classes of one, by k-means of the features of its ``images``; the largest group stays.
+
+        Without ``images`` they are those of the last discovery, whose features are kept beside the model.
+        """
+        groups = self.groups(name, images, into=into)
+        classes = self.model.classes.split(name, [group.digests for group in groups[1:]])
+        for group in groups[1:]:
+            self._edited(self.model.classes, group)
+        return self._edited(classes)
+
+    def correct(self, images: Images, labels: ArrayLike | None = None) -> Learner:
+        """Makes labelled images evidence of their classes; names that no class has make new ones.
+
+        ``images`` with ``labels``, or a folder with a sub-folder for each class. Images that were counted before are
+        moved, and not counted twice. All of it is one decision.
+        """
+        labelled = self.labelled(images, labels)
+        evidence, ids = self.evidence(labelled), labelled.labels
+        assert ids is not None
+        groups = [(labelled.class_names[k], evidence.take(np.flatnonzero(ids == k))) for k in np.unique(ids).tolist()]
+        return self.correct_by(groups)
+
+    def correct_by(self, groups: Sequence[tuple[str, Evidence]]) -> Learner:
+        """The same, given the name and the images of each class."""
+        table = self.model.classes.corrected([(name, own.digests) for name, own in groups])
+        for _, own in groups:
+            self._edited(self.model.classes, own)
+        return self._edited(table)
+
+    def labelled(self, images: Images, labels: ArrayLike | None = None) -> ImageSet:
+        """Labelled images as this model sees them."""
+        if isinstance(images, str | Path) and labels is None:
+            assert self.config.image_size is not None
+            keep = replace(AUTO, photographs=self.config.image_size) if self.config.fixed_in_discovery else AUTO
+            size, channels = self.config.image_size, self.channels
+            return read_images(images, labelled=True, size=size, channels=channels, keep=keep, least_classes=1)
+        prepared = self.prepare(self._every(images), compute=False)
+        if labels is not None:
+            ids, names = encode_labels(labels, len(prepared))
+            prepared = replace(prepared, labels=ids, class_names=names)
+        if prepared.labels is None:
+            raise InputError("labels are needed: give them, or a folder with a sub-folder per class")
+        return prepared
+
+    def groups(self, name: str, images: Images | Evidence | None = None, *, into: int = 2) -> list[Evidence]:
+        """What ``split`` would make of a class: groups of its images, the largest first."""
+        check_movable(self.model)
+        if into < 2:
+            raise InputError(f"a class is split into 2 groups or more, not {into}: choose another number")
+        self.model.classes.find(name)
+        evidence = self.last_folder() if images is None else self.evidence(images)
+        if evidence is None:
+            raise InputError("the images of the last discovery are not known: give the folder of the images (--folder)")
+        return split_groups(self._inference, self.model, evidence, name, into)
+
+    def evidence(self, images: Images | Evidence) -> Evidence:
+        """Images as this model knows them again, with their features."""
+        check_movable(self.model)
+        if isinstance(images, Evidence):
+            return images
+        prepared = self.prepare(self._every(images), compute=False)
+        return evidence_of(self._inference, self.model, self._cache, prepared)
+
+    def last_folder(self) -> Evidence | None:
+        """The images of the last discovery, where their features are kept beside the model."""
+        return kept_evidence(self.model, self._cache)
+
+    def changes(self, before: Model, images: Evidence | None) -> Changes | None:
+        """Which of the images, those of the last discovery say, have another class than they had before."""
+        return None if images is None else changes(self._inference, before, self.model, images)
+
+    def _edited(self, classes: ClassTable, evidence: Evidence | None = None) -> Learner:
+        model = self.model
+        counted = model.counted
+        if evidence is not None:
+            counted = counted.with_features(evidence.digests, evidence.features)
+        self._model = replace(model, classes=classes, counted=counted)
         return self
 
     def reconfigure(self, config: Config) -> None:
@@ -259,7 +358,7 @@ class Learner:
             raise
         # A pretrained backbone suits other images too; what it replaced in the settings is gone.
         decided = () if config.fixed_in_discovery else self._asked.left_open
-        return self._keep(learned, replace(learned.model, decided=decided))
+        return self._keep(learned, replace(learned.model, decided=decided), labelled)
 
     def _fit_again(self, step: Step, *, observer: Observer | None, checkpoint: Checkpoint | None) -> Learner:
         """The upper bound's step: a new network for all classes so far, from labelled images of all of them."""
@@ -271,13 +370,16 @@ class Learner:
                 network = grow(network, novel)
         labelled = self.prepare(step.images)
         learned = self._stage(self.config, observer, checkpoint).fit(network, labelled)
-        return self._keep(learned, replace(learned.model, decided=self.model.decided))
+        return self._keep(learned, replace(learned.model, decided=self.model.decided), labelled)
 
     def _stage(self, config: Config, observer: Observer | None, checkpoint: Checkpoint | None) -> Stage:
         observer = observer or Observer()
         return Stage(config=config, runtime=self.runtime, observer=observer, checkpoint=checkpoint, cache=self._cache)
 
-    def _keep(self, learned: Learned, model: Model) -> Learner:
+    def _keep(self, learned: Learned, model: Model, images: ImageSet, before: Model | None = None) -> Learner:
+        if model.config.method.design.readout.from_statistics:
+            counted = counted_in(model, images, learned.counted)
+            model = replace(model, counted=counted if before is None else before.counted.extended(counted))
         self._model, self.trained, self.assigned = model, learned.trained, learned.assigned
         return self
 
@@ -311,7 +413,9 @@ class Learner:
         """What ``discover`` would begin with: how many classes are new, and which images are of known ones."""
         images = self.prepare(unlabelled).without_labels()
         number = None if novel == "auto" else check_novel(novel, len(images))
-        return self._stage(self.config, self._observer, None).look(self.model, images, number, only_new=only_new)
+        return self._stage(self.config, self._observer, None).look(
+            self.model.settled, images, number, only_new=only_new
+        )
 
     def _discover(
         self,
@@ -325,7 +429,7 @@ class Learner:
         checkpoint: Checkpoint | None,
     ) -> Learner:
         """A discovery; a reference sees the ``labelled`` images of stage one again."""
-        before = self.model
+        before = self.model.settled
         images = self.prepare(unlabelled).without_labels()
         mixed_in = None if labelled is None else self.prepare(labelled)
         number = None if novel == "auto" else check_novel(novel, len(images))
@@ -333,7 +437,7 @@ class Learner:
             raise InputError("there are no images to discover classes in: give some")
         stage = self._stage(self.config, observer, checkpoint)
         learned = stage.discover(before, images, number, mixed_in, only_new=only_new, look=look)
-        return self._keep(learned, learned.model)
+        return self._keep(learned, learned.model, images, before)
 
     def outputs(self, images: Images, network: Network | None = None, *, features: bool = False) -> Outputs:
         """What the readout and all heads say of the images; of another network where one is given (one in training).
@@ -372,11 +476,14 @@ class Learner:
         An image whose best class is less probable than ``threshold`` is unsure. ``keep`` is as for ``prepare``.
         """
         prepared = self.prepare(images, keep)
-        paths, root = prepared.paths, Path()
+        paths, root, sureness = prepared.paths, Path(), self.outputs(self._every(prepared)).sureness
+        if self.model.given:
+            names = Counted(digests_of(prepared), np.full(len(prepared), -1)).names
+            sureness = with_given(self.model, names, sureness)
         if isinstance(images, str | Path) and Path(images).is_dir():
             root = Path(images)
         return Predictions(
-            self.outputs(self._every(prepared)).sureness,
+            sureness,
             self.class_names,
             self.labelled_classes,
             None if paths is None else [str(root / path) for path in paths],

@@ -60,6 +60,8 @@ class Learned:
     """how it was computed: batch size, steps of the optimiser, precision, versions"""
     assigned: NDArray[np.int64] | None = None
     """(N,) in a discovery: the class that each image was given to, an old one or a new one, or -1 for none"""
+    counted: NDArray[np.int64] | None = None
+    """(N,): the class whose statistics each image is part of now, or -1 for none; None where it is part of none"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +103,8 @@ class Stage:
             set_nearest(network.joint, statistics.mean, statistics.count > 0)
         classes = ClassTable.of_steps(labelled.class_names, (network.labelled_classes, *network.novel_per_step))
         calibration = learn_calibration(self._inference, network.eval(), samples, labelled.labels, statistics)
-        return Learned(Model(config, network.eval(), statistics, classes, calibration=calibration), trained)
+        model = Model(config, network.eval(), statistics, classes, calibration=calibration)
+        return Learned(model, trained, counted=labelled.labels)
 
     def _check_discovery(self, network: Network) -> None:
         """Refuses, before hours of training, terms of a discovery to come that read a head which there will not be."""
@@ -192,7 +195,9 @@ class Stage:
             assigned = look.known.copy()
             assigned[unknown] = new
             assigned[look.unsure] = -1
-        return self._found(model, trained, assigned, look)
+        counted = np.full(len(images), -1)
+        counted[unknown] = remembered
+        return replace(self._found(model, trained, assigned, look), counted=counted)
 
     def _nothing_new(self, before: Model, images: Samples, look: Look) -> Learned:
         """The model as it was, with what it makes of the images."""
