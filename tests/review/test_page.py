@@ -59,8 +59,8 @@ class Tab:
         """Waits until a class of that name is shown."""
         self.page.locator("#title", has_text=name).wait_for()
 
-    def said(self, words: str) -> None:
-        self.page.locator("#said", has_text=words).wait_for()
+    def said(self, words: str, seconds: float = 10) -> None:
+        self.page.locator("#said", has_text=words).wait_for(timeout=1000 * seconds)
 
     def images(self) -> list[str]:
         """Those that are in the document, when all have come."""
@@ -311,3 +311,74 @@ def test_when_the_server_ends_the_page_says_so(browser: Browser, session: Sessio
     assert made.page.locator("#give").is_disabled()
     made.complaints.clear()  # the browser notes that nobody answers
     made.close()
+
+
+def selected(tab: Tab) -> list[str]:
+    return list(
+        tab.page.evaluate("[...document.querySelectorAll('.cell[aria-selected=true] img')].map((one) => one.alt)")
+    )
+
+
+def test_images_are_dragged_to_another_class(tab: Tab, session: Session) -> None:
+    first = first_new(session)
+    names, second = session.table.own_names, 7 - first
+    tab.title(names[first])
+    shown = tab.images()
+    tab.page.locator(".cell").first.click()
+    tab.page.locator(".cell").nth(1).click(modifiers=["Shift"])
+    assert selected(tab) == shown[:2]
+    tab.page.locator(".cell").nth(1).drag_to(tab.page.locator(f'#groups [data-group="{second}"]'))
+    tab.said(f"2 images are now {names[second]}.", 60)  # the model is loaded first
+    tab.said("changed class", 60)
+    assert read_classes(session.model).edits[-1].id == second
+    tab.page.click(f'#groups [data-group="{second}"]')
+    tab.title(names[second])
+    assert set(shown[:2]) <= set(tab.images())
+    tab.page.click("#undo")
+    tab.said("Undone: 2 images are moved to")
+    assert read_classes(session.model).edits == ()
+
+
+def test_images_are_moved_by_keys_to_a_class_that_is_new(tab: Tab, session: Session) -> None:
+    tab.title(session.table.own_names[first_new(session)])
+    shown = tab.images()
+    tab.page.focus("#canvas")
+    for key in ("Shift+ArrowRight", "Shift+ArrowRight", "v"):
+        tab.page.keyboard.press(key)
+    assert selected(tab) == shown[:3]
+    assert tab.focused() == "name"
+    assert tab.page.text_content("#give") == "Move"
+    tab.page.keyboard.type("seven")
+    tab.page.keyboard.press("Enter")
+    tab.said("3 images are now seven.", 60)
+    tab.page.locator("#groups .called", has_text="seven").wait_for()
+    tab.said("changed class", 60)
+    assert read_classes(session.model).own_names[-1] == "seven"
+    tab.page.keyboard.press("u")
+    tab.said("Undone: 3 images are now the class seven")
+    assert len(read_classes(session.model)) == 5
+
+
+def test_a_class_is_split_after_its_groups_were_seen(tab: Tab, session: Session) -> None:
+    first = first_new(session)
+    name = session.table.own_names[first]
+    tab.title(name)
+    tab.images()
+    tab.page.focus("#canvas")
+    tab.page.keyboard.press("s")
+    tab.page.locator("#parts").wait_for(timeout=60_000)
+    groups = tab.page.locator("#halves figure")
+    assert groups.count() == 2
+    goes = groups.nth(1).locator("button").count()
+    groups.nth(0).locator("button").first.click()
+    assert groups.nth(1).locator("button").count() == goes + 1, "an image went across"
+    tab.page.click("#part")
+    tab.said(f"{name} is split.")
+    tab.title("new-3")
+    assert len(tab.images()) >= goes + 1
+    edit = read_classes(session.model).edits[-1]
+    assert (edit.verb, edit.into, len(edit.images or ())) == ("split", first, goes + 1)
+    tab.page.click("#undo")
+    tab.said("Undone")
+    tab.page.keyboard.press("Escape")
+    assert read_classes(session.model).edits == ()

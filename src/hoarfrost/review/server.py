@@ -58,8 +58,19 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-DECISION: Form = {"version": str, "decision": {"verb": str, "class?": int, "into?": int, "name?": str}}
-VERBS = frozenset({"rename", "merge", "reject", "undo", "redo"})
+DECISION: Form = {
+    "version": str,
+    "decision": {
+        "verb": str,
+        "class?": int,
+        "into?": int,
+        "name?": str,
+        "images?": [int],
+        "groups?": [[int]],
+        "generation?": int,
+    },
+}
+VERBS = frozenset({"rename", "merge", "reject", "move", "split", "undo", "redo"})
 
 NEEDED = "hoarfrost review needs Starlette and uvicorn: pip install 'starlette>=0.40' 'uvicorn>=0.30'"
 
@@ -125,6 +136,15 @@ def application(session: Session, port: int, token: str, tickets: set[str]) -> S
             session.quiet.set()
         return Response(status_code=404) if told is None else JSONResponse(told)
 
+    async def split(request: Request) -> Response:
+        group, into = number(request.path_params["group"]), number(request.query_params.get("into", "2"))
+        if group is None or into not in (2, 3):
+            return Response(status_code=404)
+        try:
+            return JSONResponse(await run_in_threadpool(session.split_groups, group, into))
+        except InputError as error:
+            return JSONResponse({"refused": str(error)}, status_code=422)
+
     async def thumbnail(request: Request) -> Response:
         return await picture(request, lambda pictures, index: (pictures.thumbnail(index), "image/jpeg"))
 
@@ -183,6 +203,7 @@ def application(session: Session, port: int, token: str, tickets: set[str]) -> S
             Route("/{token}/", guarded(page)),
             Route("/{token}/state", guarded(state)),
             Route("/{token}/images/{group}", guarded(images)),
+            Route("/{token}/split/{group}", guarded(split)),
             Route("/{token}/thumbnail/{index}", guarded(thumbnail)),
             Route("/{token}/original/{index}", guarded(original)),
             Route("/{token}/decide", guarded(decide), methods=["POST"]),
@@ -215,13 +236,15 @@ class Headed:
 
 
 def number(text: str) -> int | None:
-    """A position or an id in an address; -1 for the unsure images.
+    """A position or an id in an address; -1 for the unsure images, -2 for those that are possibly new.
 
     >>> number("17"), number("unsure"), number("1e3"), number("9" * 5000)
     (17, -1, None, None)
     """
     if text == UNSURE:
         return -1
+    if text == "possibly-new":
+        return -2
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
 
 

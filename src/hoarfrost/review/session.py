@@ -21,6 +21,7 @@ from hoarfrost.models import decisions, description
 from hoarfrost.models.classes import ClassTable, Edit
 from hoarfrost.reading import open_regular, read_json
 from hoarfrost.review.judging import Judge, Judgement
+from hoarfrost.review.judging import Stale as Stale
 from hoarfrost.review.pictures import Pictures
 
 LONGEST = 200
@@ -30,12 +31,14 @@ SAMPLES = 4
 FIRST = 200
 """images of a class whose shapes are found at once"""
 
+UNSURE_GROUP, POSSIBLY_NEW = -1, -2
+"""groups that are no classes"""
+UNLIKE = 0.5
+"""an unsure image whose probabilities add up to less is unlike all classes"""
+
 Decision = dict[str, Any]
-"""verb: rename, merge, reject, undo or redo; class: its id; name: the new one; into: the id of another class"""
-
-
-class Stale(Exception):
-    """Something was decided elsewhere since the page was loaded."""
+"""verb: rename, merge, reject, move, split, undo or redo; class: its id; name: the new one; into: the id of another
+class; images: positions; groups: such of images that are split off; generation: of the list that positions are of"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,9 @@ class Groups:
 
     judgement: Judgement
     members: dict[int, NDArray[np.int64]]
-    """positions by class id; -1: unsure"""
+    """positions by class id; -1: unsure; -2: unsure and unlike all classes"""
+    ids: NDArray[np.int64]
+    """(N,): the class id of each"""
     sure: NDArray[np.float32]
     """(N,): the probability of the best class"""
     second: NDArray[np.int64]
@@ -61,10 +66,11 @@ class Groups:
         others = columns.copy()
         others[rows, best] = -1
         second = present[others.argmax(axis=1)] if len(rows) else best
-        ids = np.where(sure < UNSURE_BELOW, -1, present[best])
+        ids = np.where(sure < UNSURE_BELOW, UNSURE_GROUP, present[best])
+        ids[(ids < 0) & (judgement.likeness < UNLIKE)] = POSSIBLY_NEW
         order = np.argsort(sure, kind="stable")
-        members = {k: order[ids[order] == k] for k in (-1, *table.present)}
-        return cls(judgement, members, sure, second)
+        members = {k: order[ids[order] == k] for k in (UNSURE_GROUP, POSSIBLY_NEW, *table.present)}
+        return cls(judgement, members, ids, sure, second)
 
 
 class Session:
@@ -86,6 +92,10 @@ class Session:
         self.quiet = threading.Event()
         """whether no request is at work"""
         self.quiet.set()
+        self.changed: int | None = None
+        """how many other images changed class by the last move or split, once that is known"""
+        self._before: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        """the classes of all images before a move, and which were moved"""
         self._lock = threading.RLock()
         self.judge = Judge(model, folder, features, self._judged, device)
         kept = self._kept()
@@ -121,16 +131,24 @@ class Session:
                 self.pictures = Pictures(self.folder, judgement.paths, judgement.states, self.cache)
                 self.generation += 1
             self.groups = Groups.of(judgement)
+            if self._before is not None and judgement.table == self.table:
+                before, moved = self._before
+                if len(before) == len(self.groups.ids):
+                    differs = np.maximum(before, UNSURE_GROUP) != np.maximum(self.groups.ids, UNSURE_GROUP)
+                    differs[moved] = False
+                    self.changed = int(differs.sum())
+                self._before = None
             self.round += 1
             groups, pictures = self.groups, self.pictures
         if first:
-            order = [*self._queue_ids(groups), -1, *groups.members]
+            order = [*self._queue_ids(groups), *groups.members]
             ahead = (int(index) for k in dict.fromkeys(order) for index in groups.members.get(k, ()))
             threading.Thread(target=pictures.make_ahead, args=(ahead, self.quiet), daemon=True).start()
 
     def _key(self, table: ClassTable) -> str:
         """What a judgement depends on: the model, which classes are one or none, and the files in the folder."""
-        digest = hashlib.sha256(os.fsencode(self.folder.absolute()) + table.stands_for.tobytes())
+        moved = repr(sorted(table.moved.items())).encode()
+        digest = hashlib.sha256(os.fsencode(self.folder.absolute()) + table.stands_for.tobytes() + moved)
         for name in ("weights.safetensors", "prototypes.safetensors"):
             told = (self.model / name).stat()
             digest.update(f"{told.st_size} {told.st_mtime_ns} {told.st_ino}".encode())
@@ -200,11 +218,12 @@ class Session:
         if self.groups is None or before == table:
             return
         judged = self.groups.judgement
-        if before.rows == table.rows and (before.stands_for == table.stands_for).all():
+        if (before.rows, before.moved) == (table.rows, table.moved) and (before.stands_for == table.stands_for).all():
             self.groups = replace(self.groups, judgement=replace(judged, table=table))  # names change nothing else
             return
         self.judge.ask()
-        if judged.table.rows == table.rows:
+        learned = len(table) - table.made
+        if judged.table.rows[:learned] == table.rows[:learned] and len(judged.table) - judged.table.made == learned:
             self.groups = Groups.of(judged.of_table(table))
         self.round += 1
 
@@ -221,7 +240,7 @@ class Session:
             undone: list[Edit] = []
             with suppress(InputError):  # a record that is damaged is named when something is decided
                 undone = decisions.undone(self.model, table)
-            earlier = table.undo() if table.edits else None
+            earlier = table.before_last() if table.edits else None
             return {
                 "version": self.version,
                 "round": self.round,
@@ -236,15 +255,18 @@ class Session:
                 "left_out": "" if groups is None else groups.judgement.left_out,
                 "classes": self._classes(table, groups),
                 "queue": [] if groups is None else self._queue_ids(groups),
-                "unsure": 0 if groups is None else len(groups.members[-1]),
-                "unsure_samples": [] if groups is None else groups.members[-1][:1].tolist(),
+                "unsure": 0 if groups is None else len(groups.members[UNSURE_GROUP]),
+                "unsure_samples": [] if groups is None else groups.members[UNSURE_GROUP][:1].tolist(),
+                "possibly_new": 0 if groups is None else len(groups.members[POSSIBLY_NEW]),
+                "possibly_new_samples": [] if groups is None else groups.members[POSSIBLY_NEW][:1].tolist(),
+                "changed": self.changed,
                 "undo": None if earlier is None else decisions.in_words(earlier, table.edits[-1]),
                 "redo": decisions.in_words(table, undone[-1]) if undone else None,
             }
 
     def _classes(self, table: ClassTable, groups: Groups | None) -> list[dict[str, Any]]:
         own, stands_for = table.own_names, table.stands_for.tolist()
-        touched = {edit.id for edit in table.edits}
+        touched = {edit.id for edit in table.edits if edit.images is None or (edit.verb == "move" and edit.makes)}
         last = max(row.step for row in table.rows)
         none = np.zeros(0, dtype=np.int64)
         found = []
@@ -278,7 +300,7 @@ class Session:
         return [*new, *known]
 
     def images(self, group: int, *, whole: bool = True) -> dict[str, Any] | None:
-        """Those of a class, or -1 for the unsure ones; None where there is no such class.
+        """Those of a class, -1 for the unsure ones, or -2 for those unlike all classes; None where there is no such.
 
         Of many images all shapes are known only after a while: if not ``whole``, some are 0 for now.
         """
@@ -306,6 +328,9 @@ class Session:
 
     def decide(self, version: str, decision: Decision) -> None:
         """Writes one decision, unless something else was decided since the page had that version."""
+        if decision["verb"] in ("move", "split"):
+            self._move(version, decision)
+            return
 
         def decided(table: ClassTable) -> ClassTable:
             if decisions.state_of(table) != version:
@@ -321,6 +346,62 @@ class Session:
             self._seen = self._stamp()
             self._take_over(table)
 
+    def _move(self, version: str, decision: Decision) -> None:
+        """Moves images to a class, or splits them off one; the other process knows the images by their content."""
+        with self._lock:
+            table, groups, generation = self.table, self.groups, self.generation
+        if groups is None or decision.get("generation") != generation or decisions.state_of(table) != version:
+            self.refresh()
+            raise Stale
+        given = [decision.get("images", [])] if decision["verb"] == "move" else decision.get("groups", [])
+        chosen = [np.array(positions, dtype=np.int64) for positions in given]
+        paths, count = groups.judgement.paths, len(groups.judgement.paths)
+        if not chosen or any(not len(own) or own.min() < 0 or own.max() >= count for own in chosen):
+            raise InputError("no images are chosen: choose some")
+        if len(np.unique(np.concatenate(chosen))) < sum(map(len, chosen)):
+            raise InputError("an image is chosen twice: choose each once")
+        name = self._target(table, decision)
+        try:
+            after = self.judge.decide(version, decision["verb"], name, [[paths[k] for k in own] for own in chosen])
+        except Stale:
+            self.refresh()
+            raise
+        with self._lock:
+            self._before, self.changed = (groups.ids, np.concatenate(chosen)), None
+            self._seen = self._stamp()
+            self._take_over(after)
+            if self.groups is not None and self.groups.judgement.table.rows == after.rows:
+                judged = self.groups.judgement
+                targets = [after.find(name)] if decision["verb"] == "move" else range(len(table), len(after))
+                for own, class_id in zip(chosen, targets, strict=True):
+                    judged = judged.given(own, class_id)
+                self.groups = Groups.of(judged)
+
+    def _target(self, table: ClassTable, decision: Decision) -> str:
+        """The name of the class that a move leads to, or that is split."""
+        if "class" in decision:
+            if decision["class"] not in table.present:
+                raise InputError("this class is not there any more: choose another")
+            return table.own_names[decision["class"]]
+        name: str = decision.get("name", "")
+        if decision["verb"] == "split" or len(name) > LONGEST:
+            raise InputError(f"the name is too long: use at most {LONGEST} characters")
+        return name
+
+    def split_groups(self, class_id: int, into: int) -> dict[str, Any]:
+        """The images of a class in groups, as positions, the largest first."""
+        with self._lock:
+            table, groups, generation = self.table, self.groups, self.generation
+        if groups is None or class_id not in table.present:
+            raise InputError("this class is not there any more: choose another")
+        place = {path: position for position, path in enumerate(groups.judgement.paths)}
+        found = self.judge.groups(class_id, into)
+        return {
+            "class": class_id,
+            "generation": generation,
+            "groups": [[place[path] for path in own if path in place] for own in found],
+        }
+
     def _after(self, table: ClassTable, decision: Decision) -> ClassTable:
         verb = decision["verb"]
         if verb == "undo":
@@ -329,7 +410,10 @@ class Session:
             waiting = decisions.undone(self.model, table)
             if not waiting:
                 raise InputError("there is nothing to redo")
-            return decisions.with_edit(table, waiting[-1])
+            table = decisions.with_edit(table, waiting.pop())
+            while waiting and waiting[-1].more:
+                table = decisions.with_edit(table, waiting.pop())
+            return table
         own = dict(zip(table.present, (table.own_names[k] for k in table.present), strict=True))
         name = own.get(decision.get("class", -1))
         if name is None:

@@ -214,10 +214,7 @@ class Learner:
         Without ``images`` they are those of the last discovery, whose features are kept beside the model.
         """
         groups = self.groups(name, images, into=into)
-        classes = self.model.classes.split(name, [group.digests for group in groups[1:]])
-        for group in groups[1:]:
-            self._edited(self.model.classes, group)
-        return self._edited(classes)
+        return self.decide(self.model.classes.split(name, [group.digests for group in groups[1:]]), groups[1:])
 
     def correct(self, images: Images, labels: ArrayLike | None = None) -> Learner:
         """Makes labelled images evidence of their classes; names that no class has make new ones.
@@ -234,9 +231,13 @@ class Learner:
     def correct_by(self, groups: Sequence[tuple[str, Evidence]]) -> Learner:
         """The same, given the name and the images of each class."""
         table = self.model.classes.corrected([(name, own.digests) for name, own in groups])
-        for _, own in groups:
+        return self.decide(table, [own for _, own in groups])
+
+    def decide(self, classes: ClassTable, groups: Sequence[Evidence] = ()) -> Learner:
+        """Takes over a table of decisions; the groups are images that these move."""
+        for own in groups:
             self._edited(self.model.classes, own)
-        return self._edited(table)
+        return self._edited(classes)
 
     def labelled(self, images: Images, labels: ArrayLike | None = None) -> ImageSet:
         """Labelled images as this model sees them."""

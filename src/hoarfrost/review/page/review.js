@@ -1,7 +1,7 @@
 // The page of hoarfrost review. It asks the server that it came from, and nobody else; names reach the page as text only.
 
 const $ = (id) => document.getElementById(id);
-const UNSURE = -1, GAP = 10, CAPTION = 46, AHEAD = 700, SMALL = 96;
+const UNSURE = -1, POSSIBLY_NEW = -2, GAP = 10, CAPTION = 46, AHEAD = 700, SMALL = 96;
 
 let state = null;            // what the server says of the classes
 let group = null;            // the class that is shown; -1: unsure images
@@ -9,6 +9,10 @@ let list = null;             // its images
 let rows = [];               // where they are: {top, height, first, cells: [{left, width}]}
 let cells = new Map();       // what is in the document, by position in the list
 let cursor = 0;              // the chosen image, by position in the list
+let anchor = 0;              // where a selection of several images began
+let selected = new Set();    // their positions in the list; empty where the chosen one is the only one
+let parts = null;            // what a class would be split into
+let told = null;             // a move whose effect on other images is not known yet
 let request = 0, painted = 0, ended = false, declined = null;
 
 // Talking to the server ---------------------------------------------------------------------------------------------
@@ -70,12 +74,14 @@ function end() {
 // What is shown ------------------------------------------------------------------------------------------------------
 
 const byId = (id) => state.classes[id];
-const nameOf = (id) => (id === UNSURE ? "Unsure images" : byId(id).name);
+const nameOf = (id) => (id === UNSURE ? "Unsure images" : id === POSSIBLY_NEW ? "Possibly new" : byId(id).name);
+const isClass = (id) => id !== null && id >= 0;
 const present = () => state.classes.filter((one) => one.stands_for === one.id);
 const percent = (share) => (share > 0 && share < 0.005 ? "<1 %" : `${Math.round(100 * share)} %`);
 const count = (n, one, many) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
-const order = () => [...state.queue.filter((id) => byId(id).new), ...(state.unsure ? [UNSURE] : []),
+const order = () => [...state.queue.filter((id) => byId(id).new), ...(state.possibly_new ? [POSSIBLY_NEW] : []),
+  ...(state.unsure ? [UNSURE] : []),
   ...state.queue.filter((id) => !byId(id).new)];
 
 function make(kind, properties = {}, ...children) {
@@ -89,19 +95,23 @@ function say(text, refused = false) {
   $("said").classList.toggle("refused", refused);
 }
 
-function take(told) {
+function take(answer) {
   const before = state;
-  state = told;
+  state = answer;
   $("app").hidden = false;
   showQueue();
-  if (group === null || (group !== UNSURE && byId(group)?.stands_for !== group)) {
+  if (group === null || (isClass(group) && byId(group)?.stands_for !== group)) {
     const wanted = group === null ? fromAddress() : byId(group)?.stands_for;
     const isThere = order().includes(wanted) || (group === null && wanted === UNSURE);
-    group = isThere && !(group !== null && wanted === UNSURE) ? wanted : order()[0] ?? null;
+    group = isThere && !(group !== null && wanted < 0) ? wanted : order()[0] ?? null;
+  }
+  if (told && state.changed !== null) {
+    say(`${told} ${count(state.changed, "other image", "other images")} changed class. Undo with U.`);
+    told = null;
   }
   showBar();
-  if (!before || before.round !== told.round || list?.group !== group) load();
-  else if (before.version !== told.version) redraw();
+  if (!before || before.round !== answer.round || list?.group !== group) load();
+  else if (before.version !== answer.version) redraw();
 }
 
 function showQueue() {
@@ -119,7 +129,7 @@ function showQueue() {
   const fresh = [], ids = state.ready ? state.queue : present().map((one) => one.id);
   const section = (title, made) => made.length && fresh.push(make("h3", { textContent: title }), ...made);
   section("New classes", ids.filter((id) => byId(id).new).map(entry));
-  section("Images of no class", state.unsure ? [entry(UNSURE)] : []);
+  section("Images of no class", [...(state.possibly_new ? [entry(POSSIBLY_NEW)] : []), ...(state.unsure ? [entry(UNSURE)] : [])]);
   section("Known classes, least sure first", ids.filter((id) => !byId(id).new).map(entry));
   section("Merged or rejected", state.classes.filter((one) => one.stands_for !== one.id).map((one) => make("p", {
     className: "gone",
@@ -130,9 +140,26 @@ function showQueue() {
   if (kept !== undefined) $("groups").querySelector(`[data-group="${kept}"]`)?.focus();
 }
 
+const imagesOf = (id) => (id === UNSURE ? state.unsure : id === POSSIBLY_NEW ? state.possibly_new : byId(id).images);
+
+// An entry of the list takes the images that are dragged onto it.
+function receive(entry, id) {
+  entry.addEventListener("dragover", (event) => {
+    if (id === group || !event.dataTransfer.types.includes("application/x-hoarfrost")) return;
+    event.preventDefault();
+    entry.classList.add("over");
+  });
+  entry.addEventListener("dragleave", () => entry.classList.remove("over"));
+  entry.addEventListener("drop", (event) => {
+    event.preventDefault();
+    entry.classList.remove("over");
+    moveTo({ class: id }, nameOf(id));
+  });
+}
+
 function entry(id) {
-  const one = id === UNSURE ? null : byId(id), images = one ? one.images : state.unsure;
-  const samples = one ? one.samples : state.unsure_samples;
+  const one = isClass(id) ? byId(id) : null, images = imagesOf(id);
+  const samples = one ? one.samples : id === UNSURE ? state.unsure_samples : state.possibly_new_samples;
   const face = samples.length
     ? make("img", { className: "face", src: thumbnail(samples[0]), alt: "", loading: "lazy" })
     : make("span", { className: "face" });
@@ -144,32 +171,39 @@ function entry(id) {
   made.dataset.group = id;
   made.setAttribute("aria-current", String(id === group));
   made.addEventListener("click", () => { go(id); document.body.classList.remove("listing"); });
+  if (one) receive(made, id);
   return made;
 }
 
 function showBar() {
-  const one = group === null || group === UNSURE ? null : byId(group);
+  const one = isClass(group) ? byId(group) : null;
   $("title").textContent = group === null ? (state.ready ? "No images" : "Reading the images") : nameOf(group);
   $("subtitle").textContent = subtitle(one);
-  $("naming").hidden = !one;
+  $("naming").hidden = group === null;
+  $("field").hidden = $("give").hidden = !one && !moving;
+  $("split").hidden = !one;
+  $("move").disabled = ended || !list?.index.length;
+  $("move").textContent = selected.size > 1 ? `Move ${selected.size}` : "Move";
   $("reject").hidden = !one?.new;
   $("undo").disabled = ended || !state.undo;
   $("redo").disabled = ended || !state.redo;
   $("undo").title = state.undo ? `Undo: ${state.undo}` : "";
   $("redo").title = state.redo ? `Redo: ${state.redo}` : "";
-  $("name").placeholder = one?.new && !one.decided ? "Name this class" : "Another name, or a class to merge into";
+  if (moving) $("name").placeholder = `Class of ${count(chosen().length, "image", "images")}, or a new name`;
+  else $("name").placeholder = one?.new && !one.decided ? "Name this class" : "Another name, or a class to merge into";
   $("empty").hidden = state.ready && (list === null || list.index.length > 0);
   if (!state.ready) {
     $("empty").textContent = state.refused ? sentence(state.refused) : state.progress
       ? `The model looks at the images: ${state.progress[0]} of ${state.progress[1]}.` : "The model looks at the images.";
   } else {
-    $("empty").textContent = group === UNSURE ? "No image is unsure." : "No image of this folder is of this class.";
+    $("empty").textContent = !isClass(group) ? "No image is unsure." : "No image of this folder is of this class.";
   }
 }
 
 function subtitle(one) {
   if (group === null || !state.ready) return "";
-  const parts = [count(one ? one.images : state.unsure, "image", "images") + ", most doubtful first"];
+  const parts = [count(imagesOf(group), "image", "images") + ", most doubtful first"];
+  if (group === POSSIBLY_NEW) parts.push("unlike every class");
   if (one?.new && one.found_as !== one.name) parts.push(`found as ${one.found_as}`);
   if (one && !one.new) parts.push("a class with labels");
   const merged = one ? state.classes.filter((other) => other.id !== one.id && other.stands_for === one.id) : [];
@@ -183,11 +217,14 @@ function go(id) {
   group = id;
   cursor = 0;
   declined = null;
+  unselect();
+  keepWhole();
+  moving = false;
   $("offer").hidden = true;
   $("name").value = "";
   closeNames();
   say("");
-  history.replaceState(null, "", id === UNSURE ? "#unsure" : `#${id}`);
+  history.replaceState(null, "", isClass(id) ? `#${id}` : `#${address(id).slice(7)}`);
   showQueue();
   showBar();
   $("groups").querySelector('[aria-current="true"]')?.scrollIntoView({ block: "nearest" });
@@ -196,27 +233,30 @@ function go(id) {
 }
 
 function fromAddress() {
-  const told = location.hash.slice(1);
-  return told === "unsure" ? UNSURE : /^\d+$/.test(told) ? Number(told) : null;
+  const named = location.hash.slice(1), others = { unsure: UNSURE, "possibly-new": POSSIBLY_NEW };
+  return others[named] ?? (/^\d+$/.test(named) ? Number(named) : null);
 }
 
 async function load() {
   if (group === null || !state.ready) return;
   const mine = ++request, wanted = group;
-  let told;
+  let answer;
   try {
-    told = await ask(address(wanted));
+    answer = await ask(address(wanted));
   } catch (error) {
     if (error.message !== "404") end();
     return;
   }
   if (mine !== request) return;
-  const chosen = list?.group === wanted ? list.index[cursor] : undefined;
-  list = { ...told, group: wanted };
-  cursor = Math.max(0, chosen === undefined ? 0 : list.index.indexOf(chosen));
+  const held = list?.group === wanted ? list.index[cursor] : undefined;
+  const kept = list?.group === wanted ? new Set([...selected].map((at) => list.index[at])) : new Set();
+  list = { ...answer, group: wanted };
+  cursor = Math.max(0, held === undefined ? 0 : list.index.indexOf(held));
+  selected = new Set(list.index.flatMap((index, at) => (kept.has(index) ? [at] : [])));
+  anchor = cursor;
   showBar();
   redraw();
-  if (told.whole) return;
+  if (answer.whole) return;
   // Of many images the server tells the shapes of the first ones at once, and of all after a while.
   const all = await ask(`${address(wanted)}?whole`).catch(() => null);
   if (!all || mine !== request) return;
@@ -233,7 +273,7 @@ function redraw() {
 }
 
 const thumbnail = (index) => `thumbnail/${index}?${state.generation}`;
-const address = (wanted) => `images/${wanted === UNSURE ? "unsure" : wanted}`;
+const address = (wanted) => `images/${wanted === UNSURE ? "unsure" : wanted === POSSIBLY_NEW ? "possibly-new" : wanted}`;
 const above = () => $("canvas").offsetTop - $("scroll").offsetTop;
 
 // The images: rows of equal height, of which only those in sight are in the document ------------------------------
@@ -336,13 +376,19 @@ function draw(at, quickly) {
   const sure = make("div", { className: "sure" }, make("span"));
   sure.firstElementChild.style.width = `${100 * list.sure[at]}%`;
   const cell = make("div", { className: "cell", id: `image-${at}`, role: "option", title: list.name[at] }, image, sure,
-    line("b", list.group === UNSURE ? nameOf(list.best[at]) : "", list.sure[at]));
+    line("b", !isClass(list.group) ? nameOf(list.best[at]) : "", list.sure[at]));
   if (hasSecond(at)) cell.append(line("span", nameOf(list.second[at]), list.runner_up[at]));
   cell.setAttribute("aria-posinset", at + 1);
   cell.setAttribute("aria-setsize", list.index.length);
-  cell.setAttribute("aria-selected", String(at === cursor));
+  cell.setAttribute("aria-selected", String(isSelected(at)));
+  cell.draggable = true;
+  cell.addEventListener("dragstart", (event) => {
+    if (!isSelected(at)) { unselect(); choose(at); }
+    event.dataTransfer.setData("application/x-hoarfrost", "images");
+    event.dataTransfer.effectAllowed = "move";
+  });
   cell.addEventListener("click", (event) => {
-    choose(at);
+    select(at, event.shiftKey, event.ctrlKey || event.metaKey);
     $("canvas").focus({ preventScroll: true });
     if (event.pointerType === "touch") view();
   });
@@ -361,17 +407,46 @@ const hasSecond = (at) => list.second[at] !== list.best[at] && list.runner_up[at
 
 function choose(at, scroll = true) {
   if (!list?.index.length) return;
-  cells.get(cursor)?.setAttribute("aria-selected", "false");
+  const before = cursor;
   cursor = Math.max(0, Math.min(list.index.length - 1, at));
   if (scroll) {
     const row = rows[rowOf(cursor)], view = $("scroll"), top = row.top + above();
     if (top < view.scrollTop) view.scrollTop = top - GAP;
     const bottom = top + row.height + CAPTION + GAP;
     if (bottom > view.scrollTop + view.clientHeight) view.scrollTop = bottom - view.clientHeight;
-    if (!cells.has(cursor)) return paint();
+    if (!cells.has(cursor)) paint();
   }
-  cells.get(cursor)?.setAttribute("aria-selected", "true");
+  for (const one of [before, cursor]) cells.get(one)?.setAttribute("aria-selected", String(isSelected(one)));
+  for (const one of [before, cursor]) cells.get(one)?.classList.toggle("cursor", one === cursor);
   $("canvas").setAttribute("aria-activedescendant", `image-${cursor}`);
+}
+
+// Several images: Shift goes on from where the selection began, Ctrl adds or takes one away.
+const isSelected = (at) => (selected.size ? selected.has(at) : at === cursor);
+const chosen = () => (selected.size ? [...selected].sort((a, b) => a - b) : list?.index.length ? [cursor] : []);
+
+function select(at, further = false, another = false) {
+  const goal = Math.max(0, Math.min(list.index.length - 1, at));
+  if (further) {
+    selected = new Set();
+    for (let k = Math.min(anchor, goal); k <= Math.max(anchor, goal); k++) selected.add(k);
+  } else if (another) {
+    if (!selected.size) selected.add(cursor);
+    if (!selected.delete(goal)) selected.add(goal);
+    anchor = goal;
+  } else {
+    selected.clear();
+    anchor = goal;
+  }
+  for (const [position, cell] of cells) cell.setAttribute("aria-selected", String(selected.has(position)));
+  choose(goal);
+  showBar();
+}
+
+function unselect() {
+  selected.clear();
+  anchor = cursor;
+  for (const [position, cell] of cells) cell.setAttribute("aria-selected", String(position === cursor));
 }
 
 function vertically(step) {
@@ -387,7 +462,7 @@ function vertically(step) {
 
 function view() {
   if (!list?.index.length) return;
-  const words = [list.name[cursor], `${nameOf(list.group === UNSURE ? list.best[cursor] : list.group)} ${percent(list.sure[cursor])}`,
+  const words = [list.name[cursor], `${nameOf(!isClass(list.group) ? list.best[cursor] : list.group)} ${percent(list.sure[cursor])}`,
     hasSecond(cursor) && `${nameOf(list.second[cursor])} ${percent(list.runner_up[cursor])}`, `${cursor + 1} of ${list.index.length}`];
   $("caption").textContent = words.filter(Boolean).join(" · ");
   $("original").src = `original/${list.index[cursor]}?${state.generation}`;
@@ -405,7 +480,7 @@ function onwards(step) {
 function undecidedAfter(id, waiting) {
   const at = Math.max(0, waiting.indexOf(id));
   const around = [...waiting.slice(at + 1), ...waiting.slice(0, at)];
-  return around.find((other) => other !== UNSURE && byId(other).stands_for === other && byId(other).new && !byId(other).decided);
+  return around.find((other) => isClass(other) && byId(other).stands_for === other && byId(other).new && !byId(other).decided);
 }
 
 // One decision on the class that is shown; then the next one that waits is shown, if the class was not decided before.
@@ -419,8 +494,102 @@ const settle = (decision, words) => inTurn(async () => {
   $("canvas").focus({ preventScroll: true });
 });
 
+// Moving and splitting: images are evidence of the class that a person says -------------------------------------------
+
+let moving = false;
+
+function startMove() {
+  if (!list?.index.length) return;
+  moving = true;
+  $("name").value = "";
+  showBar();
+  $("give").textContent = "Move";
+  focusName(true);
+}
+
+function endMove() {
+  moving = false;
+  $("name").value = "";
+  closeNames();
+  showBar();
+}
+
+const moveTo = (target, name) => inTurn(async () => {
+  const images = chosen().map((at) => list.index[at]), generation = state.generation;
+  if (!images.length) return;
+  say(`${count(images.length, "image goes", "images go")} to ${name}.`);
+  if (!(await decide({ verb: "move", images, generation, ...target }))) return;
+  endMove();
+  unselect();
+  learned(`${count(images.length, "image is", "images are")} now ${name}.`);
+  $("canvas").focus({ preventScroll: true });
+});
+
+// What else changed is said as soon as the model has looked at all images again.
+function learned(words) {
+  told = words;
+  if (state.changed === null) return say(`${words} Undo with U.`);
+  take(state);
+}
+
+async function startSplit(into = 2) {
+  if (!isClass(group) || !list?.index.length) return say("Only classes with images can be split.", true);
+  const wanted = group;
+  say("Looking for groups.");
+  const answer = await fetch(`split/${wanted}?into=${into}`, { cache: "no-store" }).catch(() => null);
+  if (!answer) return end();
+  const found = await answer.json().catch(() => ({}));
+  if (wanted !== group) return;
+  if (!answer.ok) return say(sentence(found.refused ?? "This class cannot be split"), true);
+  say("");
+  parts = found;
+  showParts();
+  $("part").focus();
+}
+
+function showParts() {
+  $("parted").textContent = `${nameOf(parts.class)} in ${parts.groups.length} groups. Click an image to put it into the next group.`;
+  $("halves").replaceChildren(...parts.groups.map((images, at) => make("figure", {},
+    make("figcaption", { textContent: `${at ? "New class" : `Stays ${nameOf(parts.class)}`}, ${count(images.length, "image", "images")}` }),
+    make("div", {}, ...images.slice(0, 60).map((index) => {
+      const made = make("button", { type: "button", title: "To the next group" }, make("img", { src: thumbnail(index), alt: "" }));
+      made.addEventListener("click", () => across(index, at));
+      return made;
+    })))));
+  $("other-parts").textContent = parts.groups.length === 2 ? "Three groups" : "Two groups";
+  $("parts").hidden = false;
+}
+
+function across(index, from) {
+  const to = (from + 1) % parts.groups.length;
+  parts.groups[from] = parts.groups[from].filter((one) => one !== index);
+  parts.groups[to] = [index, ...parts.groups[to]];
+  showParts();
+}
+
+function keepWhole() {
+  parts = null;
+  $("parts").hidden = true;
+}
+
+const acceptSplit = () => inTurn(async () => {
+  if (!parts) return;
+  const groups = parts.groups.slice(1).filter((images) => images.length), name = nameOf(parts.class), generation = parts.generation;
+  if (!groups.length || !parts.groups[0].length) return say("Leave at least one image in each group.", true);
+  const first = state.classes.length;
+  if (!(await decide({ verb: "split", class: parts.class, groups, generation }))) return;
+  keepWhole();
+  go(first);
+  learned(`${name} is split.`);
+});
+
 function submit() {
-  const text = $("name").value.trim(), one = byId(group);
+  const text = $("name").value.trim();
+  if (moving) {
+    const target = present().find((candidate) => candidate.name === text);
+    return text ? moveTo(target ? { class: target.id } : { name: text }, text) : $("name").focus();
+  }
+  const one = byId(group);
   if (!text) return $("name").focus();
   if (text === one.name) return say(`This class is called ${text} already.`, true);
   const other = present().find((candidate) => candidate.name === text);
@@ -454,7 +623,7 @@ function accept() {
 }
 
 function reject() {
-  if (group === null || group === UNSURE || !byId(group).new) return say("Only new classes can be rejected.", true);
+  if (!isClass(group) || !byId(group).new) return say("Only new classes can be rejected.", true);
   return settle({ verb: "reject", class: group }, `${byId(group).name} is rejected.`);
 }
 
@@ -483,7 +652,7 @@ function suggest() {
   $("names").hidden = !fits.length;
   $("name").setAttribute("aria-expanded", String(fits.length > 0));
   $("name").removeAttribute("aria-activedescendant");
-  $("give").textContent = present().some((one) => one.name === $("name").value.trim() && one.id !== group) ? "Merge" : "Name";
+  $("give").textContent = moving ? "Move" : present().some((one) => one.name === $("name").value.trim() && one.id !== group) ? "Merge" : "Name";
 }
 
 function closeNames() {
@@ -492,7 +661,7 @@ function closeNames() {
   $("names").hidden = true;
   $("name").setAttribute("aria-expanded", "false");
   $("name").removeAttribute("aria-activedescendant");
-  $("give").textContent = "Name";
+  $("give").textContent = moving ? "Move" : "Name";
 }
 
 function mark(step) {
@@ -506,7 +675,8 @@ function mark(step) {
 
 function pick(one) {
   $("name").value = one.name;
-  offer(one);
+  if (moving) moveTo({ class: one.id }, one.name);
+  else offer(one);
 }
 
 $("name").addEventListener("input", () => { $("offer").hidden = true; suggest(); });
@@ -522,6 +692,7 @@ $("name").addEventListener("keydown", (event) => {
     event.stopPropagation();
     if ($("names").hidden) {
       $("name").value = "";
+      if (moving) endMove();
       $("canvas").focus({ preventScroll: true });
     }
     closeNames();
@@ -531,6 +702,11 @@ $("naming").addEventListener("submit", (event) => { event.preventDefault(); subm
 $("merge").addEventListener("click", accept);
 $("decline").addEventListener("click", decline);
 $("reject").addEventListener("click", reject);
+$("split").addEventListener("click", () => startSplit());
+$("move").addEventListener("click", startMove);
+$("part").addEventListener("click", acceptSplit);
+$("other-parts").addEventListener("click", () => startSplit(5 - parts.groups.length));
+$("whole").addEventListener("click", () => { keepWhole(); $("canvas").focus({ preventScroll: true }); });
 $("undo").addEventListener("click", () => back("undo"));
 $("redo").addEventListener("click", () => back("redo"));
 $("help").addEventListener("click", () => $("keys").showModal());
@@ -553,7 +729,7 @@ function resize(step) {
 }
 
 function focusName(merge) {
-  if ($("naming").hidden) return;
+  if ($("naming").hidden || $("field").hidden) return;
   $("name").focus();
   $("name").select();
   if (merge) { merging = true; suggest(); }
@@ -562,8 +738,10 @@ function focusName(merge) {
 const KEYS = {
   j: () => otherGroup(1),
   k: () => otherGroup(-1),
-  n: () => focusName(false),
-  m: () => focusName(true),
+  n: () => { endMove(); focusName(false); },
+  m: () => { endMove(); focusName(true); },
+  v: startMove,
+  s: () => startSplit(),
   x: reject,
   u: () => back("undo"),
   r: () => back("redo"),
@@ -571,12 +749,12 @@ const KEYS = {
   "=": () => resize(20),
   "-": () => resize(-20),
   "?": () => $("keys").showModal(),
-  ArrowRight: () => choose(cursor + 1),
-  ArrowLeft: () => choose(cursor - 1),
-  ArrowDown: () => choose(vertically(1)),
-  ArrowUp: () => choose(vertically(-1)),
-  Home: () => choose(0),
-  End: () => choose(list.index.length - 1),
+  ArrowRight: (event) => select(cursor + 1, event.shiftKey),
+  ArrowLeft: (event) => select(cursor - 1, event.shiftKey),
+  ArrowDown: (event) => select(vertically(1), event.shiftKey),
+  ArrowUp: (event) => select(vertically(-1), event.shiftKey),
+  Home: (event) => select(0, event.shiftKey),
+  End: (event) => select(list.index.length - 1, event.shiftKey),
   " ": view,
   Enter: view,
 };
@@ -593,6 +771,9 @@ document.addEventListener("keydown", (event) => {
   if ($("keys").open) return;
   if (event.key === "Escape") {
     if (!$("offer").hidden) return decline();
+    if (parts) keepWhole();
+    unselect();
+    showBar();
     document.body.classList.remove("listing");
     return $("canvas").focus({ preventScroll: true });
   }
@@ -605,7 +786,7 @@ document.addEventListener("keydown", (event) => {
   const action = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
   if (!action || (!list && !"jk?".includes(event.key))) return;
   event.preventDefault();
-  action();
+  action(event);
 });
 
 $("viewer").addEventListener("close", () => {
@@ -624,6 +805,6 @@ $("size").addEventListener("input", () => { sessionStorage.setItem("size", $("si
 new ResizeObserver(arrange).observe($("scroll"));
 addEventListener("hashchange", () => {
   const wanted = fromAddress();
-  if (state && wanted !== group && (wanted === UNSURE || byId(wanted)?.stands_for === wanted)) go(wanted);
+  if (state && wanted !== group && (!isClass(wanted) || byId(wanted)?.stands_for === wanted)) go(wanted);
 });
 watch();
