@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,7 +91,7 @@ def test_a_class_is_split_as_its_groups_are_shown(fresh: Path, session: Session,
 
 def test_what_cannot_be_moved(fresh: Path, session: Session, client: Client) -> None:
     generation, before = client.state["generation"], counts(fresh)
-    refused = [
+    refused: list[dict[str, Any]] = [
         {"class_": 4, "images": []},
         {"class_": 4, "images": [0, 0]},
         {"class_": 4, "images": [99999]},
