@@ -101,10 +101,8 @@ def table() -> str:
         rows.append([count, *map(spread, cells)])
     columns = ["images moved", *(f"{name}: {score.capitalize()}" for name in SETS for score in SCORES)]
     seeds = sorted({one["seed"] for one in kept.values()})
-    note = (
-        "Percent of the test photographs that get their class, mean ± standard deviation over the seeds "
-        f"{', '.join(map(str, seeds))}. No network is trained, and no earlier image is used."
-    )
+    over = f"mean ± standard deviation over the seeds {', '.join(map(str, seeds))}" if seeds[1:] else f"seed {seeds[0]}"
+    note = f"Percent of the test photographs that get their class, {over}. No network is trained, and no earlier image is used."
     return f"{markdown(columns, rows)}\n\n{note}"
 
 

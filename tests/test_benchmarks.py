@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -46,3 +47,11 @@ def test_a_row_that_changes_nothing_is_not_shown(monkeypatch: pytest.MonkeyPatch
     ablations = benchmark("ablations", monkeypatch)
     found = [name for name in ("digits", "cifar10") if ablations.changes_nothing(ablations.NO_MIRROR, name)]
     assert found == ["digits"]
+
+
+def test_ten_corrections_raise_the_score_on_the_checked_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    corrections = benchmark("corrections", monkeypatch)
+    assert corrections.table() in (ROOT / "docs" / "guide.md").read_text().replace("\N{NO-BREAK SPACE}", " ")
+    kept = [json.loads(path.read_text())["scores"] for path in sorted(corrections.RESULTS.glob("*.json"))]
+    for name in ("all", "new"):
+        assert np.mean([one["10"][name] - one["0"][name] for one in kept]) > 1

@@ -12,7 +12,8 @@ from hoarfrost.printing import printable
 SUMMARY = "look at the classes of a model in a browser and decide"
 DESCRIPTION = (
     "Open a page in the browser with the images of each class of MODEL. There you name, merge, reject and "
-    "split classes, and move images. Every decision is saved at once. The page is served to this machine alone. Ctrl-C ends the review."
+    "split classes, and move images. Every decision is saved at once. "
+    "The page is served to this machine alone. Ctrl-C ends the review."
 )
 EXAMPLE = "example: hoarfrost review model2 --folder photos/unsorted"
 
