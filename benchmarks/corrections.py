@@ -102,9 +102,7 @@ def table() -> str:
     columns = ["images moved", *(f"{name}: {score.capitalize()}" for name in SETS for score in SCORES)]
     seeds = sorted({one["seed"] for one in kept.values()})
     over = f"mean ± standard deviation over the seeds {', '.join(map(str, seeds))}" if seeds[1:] else f"seed {seeds[0]}"
-    note = (
-        f"Percent of the test photographs that get their class, {over}. No network is trained, no earlier image used."
-    )
+    note = f"Percent of test photographs that get their class, {over}. No network is trained, no earlier image is used."
     return f"{markdown(columns, rows)}\n\n{note}"
 
 
