@@ -105,7 +105,7 @@ def main() -> None:
 
     learner = Learner(seed=0)
     learner.fit(out / "known")
-    learner.discover(out / "unsorted", only_new=False)  # known and new classes, mixed
+    learner.discover(out / "unsorted")  # known and new classes, mixed
     print("found:", ", ".join(learner.class_names[learner.labelled_classes :]))
 
     # You would look at the pictures of each new class. The script uses pictures whose kind it knows.

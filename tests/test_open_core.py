@@ -387,7 +387,7 @@ class TestHalfWayAfterStageOne:
         assert (chosen == nearest).mean() > 0.99
         learner.reconfigure(by_another_method(learner.config, METHODS["frost"], pretrained=False))
         assert (learner.predict(tests) == nearest).mean() > 0.99
-        learner.discover(tests, 2)
+        learner.discover(tests, 2, only_new=True)
 
     def test_a_shelf_tells_it_from_another(self, three_steps: Scenario, tmp_path: Path) -> None:
         folders = {

@@ -18,11 +18,13 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from hoarfrost import Learner
 from hoarfrost.cli import VERBS, main
 from hoarfrost.cli.discover import summary_of
 from hoarfrost.computing.runtime import Runtime
 from hoarfrost.models.model import Discovery
 from hoarfrost.models.readout import Calibration
+from hoarfrost.settings import override
 from hoarfrost.unsorted.mixed import Expected
 from hoarfrost.unsorted.number import Count
 
@@ -101,6 +103,24 @@ def test_another_method_discovers_after_the_same_fit(
     assert main([*discover, "--method", "frozt", "--out", str(tmp_path / "more")]) == 2
     assert "frost" in capsys.readouterr().err
     assert not (tmp_path / "more").exists()
+
+
+@pytest.mark.parametrize("given", [["--novel", "5"], [], ["--novel", "5", "--only-new"]], ids=" ".join)
+def test_a_discovery_in_python_is_that_of_the_command(
+    models: Path, folders: Path, tmp_path: Path, given: list[str]
+) -> None:
+    out, names = tmp_path / "command", ("weights.safetensors", "prototypes.safetensors")
+    assert main(["discover", str(models / "fitted"), str(folders / "unsorted"), *given, "--out", str(out), *SHORT]) == 0
+    learner = Learner.load(models / "fitted", "cpu")
+    learner.reconfigure(override(learner.config, {"discover.epochs": 1}))
+    options: dict[str, Any] = {"novel": 5} if "--novel" in given else {}
+    options |= {"only_new": True} if "--only-new" in given else {}
+    learner.discover(folders / "unsorted", **options)
+    learner.save(tmp_path / "python")
+    for name in names:
+        assert (tmp_path / "python" / name).read_bytes() == (out / name).read_bytes()
+    models_of = [json.loads((tmp_path / place / "model.json").read_text()) for place in ("command", "python")]
+    assert models_of[0]["discovery"] == models_of[1]["discovery"]
 
 
 def test_predict_prints_a_row_an_image(models: Path, folders: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,7 +124,9 @@ def test_what_is_taken_for_a_known_class_does_not_say_what_a_cluster_stands_for(
     assert train.labels is not None
     known, new = (train.take(np.flatnonzero(np.isin(train.labels, digits))) for digits in ((0, 1, 2), (3, 4)))
     learner = Learner("kmeans", recipe="digits", device="cpu", settings={"fit.epochs": 3})
-    learner.fit(known.pixels(slice(None)), known.labels).discover(new.pixels(slice(None)), 2).save("model3")
+    learner.fit(known.pixels(slice(None)), known.labels).discover(new.pixels(slice(None)), 2, only_new=True).save(
+        "model3"
+    )
     pixels, outputs = train.pixels(slice(None)), learner.outputs(train)
     suits = outputs.novel_scores[0].argmax(axis=1) + 3
     inside = np.flatnonzero((outputs.predicted == 3) & (suits == 3))[:3]

@@ -44,7 +44,7 @@ import sys, numpy as np
 from hoarfrost import Learner
 images = np.random.default_rng(0).integers(0, 256, (8, 8, 8, 1), dtype=np.uint8)
 learner = Learner(settings={"fit.epochs": 1, "discover.epochs": 1}, device="cpu")
-learner.fit(images, np.arange(8) % 2).discover(images, 2)
+learner.fit(images, np.arange(8) % 2).discover(images, 2, only_new=True)
 from hoarfrost.bench import Load, stage_flop
 assert stage_flop(learner.config, Load(8, 2, 2), size=8, stage=1) > 0
 print("torch._dynamo" in sys.modules)

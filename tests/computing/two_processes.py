@@ -61,7 +61,7 @@ def main() -> None:
         save_file(gradients(owner, views), out / f"gradients-{name}-{rank}.safetensors")
 
     learner.fit(images(45, seed=0), [f"class-{n % 3}" for n in range(45)])
-    learner.discover(images(37, seed=1), 2)
+    learner.discover(images(37, seed=1), 2, only_new=True)
     statistics = learner.model.statistics
     remembered = {"mean": statistics.mean, "variance": statistics.variance, "count": statistics.count}
     state = {key: tensor.contiguous() for key, tensor in learner.network.state_dict().items()}
@@ -75,7 +75,7 @@ def main() -> None:
     for method in ("restune", "ncl", "dtc-te", "joint"):
         other = Learner(method, device="cpu", settings={**settings, "discover.batch_size": 16})
         other.fit(images(45, seed=0), [f"class-{n % 3}" for n in range(45)])
-        other.discover(images(37, seed=1), 2)
+        other.discover(images(37, seed=1), 2, only_new=True)
         found = {key: tensor.contiguous() for key, tensor in other.network.state_dict().items()}
         save_file(found, out / f"{method}-{rank}.safetensors")
     reference = Learner("ncl-labelled", device="cpu", settings={**settings, "discover.batch_size": 16})

@@ -40,7 +40,7 @@ def test_a_model_predicts_the_same_ids(earlier: Path) -> None:
 def test_a_model_goes_on_discovering(earlier: Path) -> None:
     learner = Learner.load(earlier / "model", "cpu")
     images = np.random.default_rng(0).integers(0, 256, (24, 16, 16), dtype=np.uint8)
-    assert learner.discover(images, novel=2).novel_per_step == (5, 2)
+    assert learner.discover(images, novel=2, only_new=True).novel_per_step == (5, 2)
 
 
 def test_a_killed_run_is_gone_on_with(earlier: Path, capsys: pytest.CaptureFixture[str]) -> None:

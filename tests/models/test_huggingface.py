@@ -318,7 +318,7 @@ class TestLearner:
     def test_it_is_used_as_it_is_and_found_again(self, vit: Path, tmp_path: Path) -> None:
         learner = Learner(backbone=str(vit), device="cpu").fit(IMAGES, LABELS)
         assert learner.config.fixed_in_all_stages, "on a CPU a pretrained backbone stays as it is"
-        learner.discover(IMAGES[:12], 2).save(tmp_path / "model")
+        learner.discover(IMAGES[:12], 2, only_new=True).save(tmp_path / "model")
         loaded = Learner.load(tmp_path / "model", "cpu")
         assert (loaded.predict_proba(IMAGES) == learner.predict_proba(IMAGES)).all()
         original = transformers.AutoModel.from_pretrained(vit).state_dict()
@@ -351,7 +351,7 @@ class TestLearner:
         asked = refused_network(monkeypatch)
         loaded = Learner.load(tmp_path / "model", "cpu")
         assert (loaded.predict_proba(IMAGES) == learner.predict_proba(IMAGES)).all()
-        loaded.discover(IMAGES[:12], 2).save(tmp_path / "model2")
+        loaded.discover(IMAGES[:12], 2, only_new=True).save(tmp_path / "model2")
         assert Learner.load(tmp_path / "model2", "cpu").config.backbone == "hf:strangers/network"
         assert not asked
         with pytest.raises(InputError, match="cannot be fetched: connect to the network, or give a folder"):

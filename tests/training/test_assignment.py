@@ -182,7 +182,7 @@ def test_a_mixed_folder_is_sorted(fitted: Path, images: tuple[ImageSet, ImageSet
 
 def test_every_image_is_new_unless_it_is_said(fitted: Path, images: tuple[ImageSet, ImageSet]) -> None:
     learner = Learner.load(fitted, "cpu")
-    learner.discover(of_classes(images[1], range(3)), 2)
+    learner.discover(of_classes(images[1], range(3)), 2, only_new=True)
     assert learner.assigned is not None
     assert set(learner.assigned.tolist()) <= {OLD, OLD + 1}
 
@@ -253,7 +253,7 @@ def test_a_mixed_folder_whose_number_nobody_knows(
 
     # Without old ones, the same model finds a number by itself too.
     learner = Learner.load(tmp_path / "model", "cpu")
-    learner.discover(new)
+    learner.discover(new, only_new=True)
     assert learner.count is not None
     assert 2 <= learner.count.number <= 9
     assert learner.assigned is not None
@@ -284,12 +284,12 @@ def test_a_model_of_an_earlier_version_says_what_it_lacks(fitted: Path, images: 
     with pytest.raises(InputError, match=r"fit it again, or say that all images are new \(only_new=True\)$"):
         learner.discover(images[1], 2, only_new=False)
     with pytest.raises(InputError, match="how many new classes there are"):
-        learner.discover(images[1])
+        learner.discover(images[1], only_new=True)
 
 
 def test_a_class_that_was_rejected_is_none(fitted: Path, images: tuple[ImageSet, ImageSet]) -> None:
     learner, new = Learner.load(fitted, "cpu"), of_classes(images[0], range(OLD, 10))
-    learner.discover(new, 2)
+    learner.discover(new, 2, only_new=True)
     kept = {name: (learner.predict(new) == OLD + number).sum() for number, name in enumerate(("new-1", "new-2"))}
     assert min(kept.values()) > 20
     learner.merge("new-1", "0").reject("new-2")

@@ -75,7 +75,7 @@ def test_from_images_to_predictions(frozen: bool, tmp_path: Path) -> None:
     ours = learner(**(FROZEN if frozen else TRAINED)).fit(IMAGES, LABELS)
     config = ours.config
     assert (config.backbone, config.image_size, config.mean, config.std) == (NAME, 64, INPUT.mean, INPUT.std)
-    ours.discover(UNLABELLED, 2)
+    ours.discover(UNLABELLED, 2, only_new=True)
     learned = ours.network.backbone.state_dict()
     for name, tensor in pretrained.items():
         if tensor.is_floating_point():
@@ -84,7 +84,7 @@ def test_from_images_to_predictions(frozen: bool, tmp_path: Path) -> None:
     again = Learner.load(tmp_path / "model", device="cpu", backbone=Patches())
     np.testing.assert_array_equal(again.outputs(UNLABELLED).scores, ours.outputs(UNLABELLED).scores)
     assert ours.predict_proba(UNLABELLED).shape == (30, 5)
-    again.discover(UNLABELLED, 1)
+    again.discover(UNLABELLED, 1, only_new=True)
     assert len(again.class_names) == 6
     again.fit(IMAGES, LABELS)
     assert again.config == config, "decided anew, and alike"
@@ -162,10 +162,10 @@ def test_what_a_backbone_cannot_take_is_refused(images: Any, settings: dict[str,
 
 def test_gray_images_are_repeated_for_a_backbone_of_three_channels() -> None:
     gray, novel = IMAGES[..., 0], UNLABELLED[..., 0]
-    ours = learner(**TRAINED).fit(gray, LABELS).discover(novel, 2)
+    ours = learner(**TRAINED).fit(gray, LABELS).discover(novel, 2, only_new=True)
     assert ours.channels == 3
     colour = learner(**TRAINED).fit(np.repeat(gray[..., None], 3, axis=3), LABELS)
-    colour.discover(np.repeat(novel[..., None], 3, axis=3), 2)
+    colour.discover(np.repeat(novel[..., None], 3, axis=3), 2, only_new=True)
     theirs = state(colour)
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in state(ours).items())
     np.testing.assert_array_equal(ours.predict(gray), colour.predict(gray))
@@ -276,7 +276,7 @@ def test_features_in_memory_train_as_features_computed_in_every_step(method: str
 def test_features_that_may_change_are_computed_in_every_step(settings: dict[str, Any]) -> None:
     ours = learner(**{**FROZEN, **PLAIN, **settings}).fit(IMAGES, LABELS)
     Patches.seen.clear()
-    ours.discover(UNLABELLED, 2)
+    ours.discover(UNLABELLED, 2, only_new=True)
     assert sum(Patches.seen) > 2 * 2 * 30, "two views in two epochs"
 
 
@@ -299,11 +299,11 @@ def test_a_training_from_memory_goes_on_after_an_interruption() -> None:
         def damaged(self) -> InputError:
             return InputError("damaged")
 
-    whole = learner(**FROZEN, **PLAIN).fit(IMAGES, LABELS).discover(UNLABELLED, 2)
+    whole = learner(**FROZEN, **PLAIN).fit(IMAGES, LABELS).discover(UNLABELLED, 2, only_new=True)
     parts, kept = learner(**FROZEN, **PLAIN).fit(IMAGES, LABELS), Kept()
     with pytest.raises(KeyboardInterrupt):
-        parts.discover(UNLABELLED, 2, checkpoint=kept)
-    parts.discover(UNLABELLED, 2, checkpoint=kept)
+        parts.discover(UNLABELLED, 2, checkpoint=kept, only_new=True)
+    parts.discover(UNLABELLED, 2, checkpoint=kept, only_new=True)
     theirs = state(parts)
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in state(whole).items())
 
@@ -314,7 +314,8 @@ import numpy as np
 from safetensors.torch import save_file
 from tests.training import test_frozen as tests
 
-ours = tests.learner(**tests.FROZEN, **tests.PLAIN).fit(tests.IMAGES, tests.LABELS).discover(tests.UNLABELLED, 2)
+ours = tests.learner(**tests.FROZEN, **tests.PLAIN).fit(tests.IMAGES, tests.LABELS)
+ours.discover(tests.UNLABELLED, 2, only_new=True)
 save_file(tests.state(ours), f"{sys.argv[1]}/{ours.runtime.processes.rank}.safetensors")
 assert sum(tests.Patches.seen) < 45 + 30, "each process computes its part"
 """
@@ -327,7 +328,7 @@ def test_two_processes_train_from_memory_what_one_does(tmp_path: Path) -> None:
     script.write_text(TOGETHER)
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     finished(start(str(script), str(tmp_path), more={"PYTHONPATH": os.pathsep.join(filter(None, paths))}))
-    alone = state(learner(**FROZEN, **PLAIN).fit(IMAGES, LABELS).discover(UNLABELLED, 2))
+    alone = state(learner(**FROZEN, **PLAIN).fit(IMAGES, LABELS).discover(UNLABELLED, 2, only_new=True))
     first, second = (load_file(tmp_path / f"{rank}.safetensors") for rank in (0, 1))
     for name, tensor in alone.items():
         assert torch.equal(first[name], second[name]), name
@@ -372,9 +373,9 @@ def test_a_model_folder_of_version_1_loads_and_goes_on_as_before(tmp_path: Path)
     (tmp_path / "model" / "model.json").write_text(json.dumps({**content, "config": as_before(content["config"])}))
     old = Learner.load(tmp_path / "model", device="cpu")
     assert old.config == ours.config
-    theirs = state(old.discover(UNLABELLED, 2))
+    theirs = state(old.discover(UNLABELLED, 2, only_new=True))
     before = state(ours)
-    after = state(ours.discover(UNLABELLED, 2))
+    after = state(ours.discover(UNLABELLED, 2, only_new=True))
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in after.items())
     moved = "backbone.stem.1.running_mean"
     assert not torch.equal(before[moved], after[moved]), "as in the public code"

@@ -199,7 +199,7 @@ def test_a_whole_run_learns(method: Method) -> None:
     }
     learner = Learner(method, "small", device="cuda", compiled="on", settings=settings).fit(images, labels)
     assert (learner.predict(images) == labels).mean() > 0.9
-    learner.discover(pictures(8, 0)[4 + labels] ^ pictures(320, 2) % 16, novel=4)
+    learner.discover(pictures(8, 0)[4 + labels] ^ pictures(320, 2) % 16, novel=4, only_new=True)
     assert (learner.predict(images) == labels).mean() > 0.5
     assert learner.assigned is not None
     assert len(np.unique(learner.assigned)) > 1, "clusters were found"

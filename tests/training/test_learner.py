@@ -61,9 +61,9 @@ def test_arguments_work_by_position() -> None:
 
 
 def test_fit_and_discover_return_the_learner(learner: Learner) -> None:
-    assert learner.discover(little(seed=1), novel=2) is learner
+    assert learner.discover(little(seed=1), novel=2, only_new=True) is learner
     assert learner.class_names == ("a", "b", "c", "new-1", "new-2")
-    assert learner.discover(little(seed=2), 1).class_names[-1] == "new-3"
+    assert learner.discover(little(seed=2), 1, only_new=True).class_names[-1] == "new-3"
     assert learner.predict_proba(little()).shape == (24, 6)
     assert learner.novel_per_step == (2, 1)
 
@@ -111,7 +111,7 @@ def test_discovery_after_the_labelled_images_are_gone(tmp_path: Path) -> None:
         Image.fromarray(image).save(path)
     tiny().fit(folder).save(tmp_path / "model")
     shutil.rmtree(folder)
-    learner = Learner.load(tmp_path / "model", device="cpu").discover(little(seed=2), novel=2)
+    learner = Learner.load(tmp_path / "model", device="cpu").discover(little(seed=2), novel=2, only_new=True)
     assert learner.class_names == ("cat", "dog", "new-1", "new-2")
 
 
@@ -129,14 +129,16 @@ def test_a_model_folder_holds_no_image_and_no_pickle(learner: Learner, tmp_path:
 
 def test_loading_and_discovering_is_the_same_as_going_on(fitted: Learner, tmp_path: Path) -> None:
     fitted.save(tmp_path / "model")
-    first, second = (Learner.load(tmp_path / "model", device="cpu").discover(little(seed=4), 2) for _ in range(2))
+    first, second = (
+        Learner.load(tmp_path / "model", device="cpu").discover(little(seed=4), 2, only_new=True) for _ in range(2)
+    )
     for name, tensor in first.network.state_dict().items():
         assert torch.equal(tensor, second.network.state_dict()[name])
 
 
 def test_saving_again_replaces_the_model_alone(learner: Learner, tmp_path: Path) -> None:
     learner.save(tmp_path / "model")
-    learner.discover(little(seed=2), 2).save(tmp_path / "model")
+    learner.discover(little(seed=2), 2, only_new=True).save(tmp_path / "model")
     assert Learner.load(tmp_path / "model", device="cpu").class_names[-1] == "new-2"
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("years of work")
@@ -148,7 +150,7 @@ def test_saving_again_replaces_the_model_alone(learner: Learner, tmp_path: Path)
 def test_a_failed_discovery_leaves_the_learner_as_it_was(learner: Learner) -> None:
     before = learner.predict_proba(little())
     with pytest.raises(InputError, match="24 images cannot hold 25"):
-        learner.discover(little(), 25)
+        learner.discover(little(), 25, only_new=True)
     assert np.array_equal(learner.predict_proba(little()), before)
     assert learner.class_names == ("a", "b", "c")
 
@@ -156,7 +158,7 @@ def test_a_failed_discovery_leaves_the_learner_as_it_was(learner: Learner) -> No
 @pytest.mark.parametrize("novel", [0, -1, True, 1.5, "2"])
 def test_numbers_of_new_classes_that_cannot_be(learner: Learner, novel: Any) -> None:
     with pytest.raises(InputError, match="at least 1"):
-        learner.discover(little(), novel)
+        learner.discover(little(), novel, only_new=True)
 
 
 def test_other_types_are_refused_with_the_line_that_converts() -> None:
@@ -183,7 +185,7 @@ def test_before_fit_there_is_nothing_to_predict_with() -> None:
     with pytest.raises(InputError, match="fit first"):
         tiny().predict(little())
     with pytest.raises(InputError, match="fit first"):
-        tiny().discover(little(), 2)
+        tiny().discover(little(), 2, only_new=True)
 
 
 def test_stage_one_is_data_too() -> None:
@@ -195,7 +197,7 @@ def test_stage_one_is_data_too() -> None:
 def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
     learner = tiny(seed=np.int64(3), settings={"fit.epochs": np.int64(1)}).fit(little(), [0, 1] * 12)
     two: Any = np.int64(2)
-    learner.discover(little(seed=1), two).save(tmp_path / "model")
+    learner.discover(little(seed=1), two, only_new=True).save(tmp_path / "model")
     assert Learner.load(tmp_path / "model", device="cpu").novel_per_step == (2,)
 
 
@@ -211,7 +213,7 @@ def test_settings_of_one_discovery_are_not_those_of_the_next(learner: Learner) -
     before = learner.config
     learner.reconfigure(override(before, {"discover.epochs": 1, "precision": "bf16"}))
     assert learner.runtime.half
-    learner.discover(little(seed=1), 2)
+    learner.discover(little(seed=1), 2, only_new=True)
     learner.reconfigure(before)
     assert learner.model.config == before
     assert not learner.runtime.half
@@ -233,7 +235,7 @@ def test_image_sets_of_people_are_checked() -> None:
 
 @pytest.mark.parametrize("views", ["together", "separate"])
 def test_views_in_one_pass_or_two(views: str) -> None:
-    learner = tiny(settings={"views": views}).fit(little(), [0, 1] * 12).discover(little(seed=1), 2)
+    learner = tiny(settings={"views": views}).fit(little(), [0, 1] * 12).discover(little(seed=1), 2, only_new=True)
     assert learner.network.classes == 4
 
 

@@ -312,7 +312,7 @@ class TestOnce:
         again = Learner.load(tmp_path / "model", device="cpu").outputs(new)
         np.testing.assert_allclose(again.scores, first.scores, atol=1e-5)
         assert sum(seen) == 12, "another learner has them not"
-        learner.discover(unlabelled, 1)
+        learner.discover(unlabelled, 1, only_new=True)
         assert sum(seen) == 12, "nothing has changed them"
 
     def test_by_the_usual_method_nothing_is_trained(self, tmp_path: Path, seen: list[int]) -> None:
@@ -321,7 +321,7 @@ class TestOnce:
         assert (learner.config.method.active, learner.config.method.design.mirror) == ((), False)
         assert sum(seen) == 12
         seen.clear()
-        learner.discover(new, 2)
+        learner.discover(new, 2, only_new=True)
         assert sum(seen) == 10
         assert learner.assigned is not None
         assert len({tuple(learner.assigned[:5]), tuple(learner.assigned[5:])}) == 2
@@ -362,7 +362,7 @@ class TestOnce:
         def use() -> int:
             if verb == "fit":
                 return int(learner.fit(known).model.statistics.count.sum())
-            found = learner.predict(new) if verb == "predict" else learner.discover(new, 2).assigned
+            found = learner.predict(new) if verb == "predict" else learner.discover(new, 2, only_new=True).assigned
             assert found is not None
             return len(found)
 
@@ -473,7 +473,7 @@ class TestOnce:
             seen.clear()
             learner = Learner.load(tmp_path / "model", device="cpu")
             learner.keep_features(folder)
-            return learner.discover(learner.prepare(new), 2).outputs(new).scores
+            return learner.discover(learner.prepare(new), 2, only_new=True).outputs(new).scores
 
         first = scores()
         assert sum(seen) == 4

@@ -29,7 +29,7 @@ def main() -> None:
     found = {f"tally_{name}": tensor for name, tensor in statistics.tensors().items()}
     found["probabilities"] = torch.from_numpy(learner.predict_proba(some))
     found["unlikeness"] = torch.from_numpy(learner.unlikeness(some))
-    learner.discover(some, 2)
+    learner.discover(some, 2, only_new=True)
     assert learner.assigned is not None
     found["assigned"] = torch.from_numpy(learner.assigned)
     found["after"] = torch.from_numpy(learner.predict_proba(some))

@@ -332,7 +332,10 @@ class Learner:
         if self.config.method.supervised:
             return self._fit_again(step, observer=observer, checkpoint=checkpoint)
         if self.config.method.labelled_images and step.labelled is not None:
-            return self._discover(step.images, step.novel, step.labelled, observer=observer, checkpoint=checkpoint)
+            labelled = step.labelled
+            return self._discover(
+                step.images, step.novel, labelled, only_new=True, observer=observer, checkpoint=checkpoint
+            )
         novel: int | Literal["auto"] = "auto" if estimate else step.novel
         return self.discover(step.images, novel, only_new=not step.mixed, observer=observer, checkpoint=checkpoint)
 
@@ -387,19 +390,19 @@ class Learner:
     def discover(
         self,
         unlabelled: Images,
-        novel: int | Literal["auto"] = "auto",
+        novel: int | Literal["auto"] | None = None,
         *,
-        only_new: bool = True,
+        only_new: bool = False,
         look: Look | None = None,
         observer: Observer | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Learner:
-        """One discovery step: finds ``novel`` new classes in images without labels, and keeps the earlier ones.
+        """One discovery step: finds new classes in images without labels, and keeps the earlier ones.
 
-        With "auto" their number is estimated (``count``). Every image is of a new class, unless ``only_new`` is False:
-        then images that look like a known class are given to it and not learned from, and one of which it is unsure is
-        given to none (``assigned``). If nothing is new then, no class is added. The folder is not looked
-        at again where a ``look`` is given, which the method of that name has returned for these images.
+        ``novel`` is the number of new classes; without one it is estimated (``count``). As on the command line, known
+        and new classes are mixed: each image is given to a known class, to a new class, or to none (``assigned``). If
+        nothing is new, no class is added. With ``only_new`` every image is of a new class, as in the paper. A ``look``
+        is what the method of that name returned for these images; with one, they are not looked at again.
         """
         method = self.config.method
         if method.supervised:
@@ -410,10 +413,10 @@ class Learner:
             unlabelled, novel, None, only_new=only_new, look=look, observer=observer, checkpoint=checkpoint
         )
 
-    def look(self, unlabelled: Images, novel: int | Literal["auto"] = "auto", *, only_new: bool = True) -> Look:
+    def look(self, unlabelled: Images, novel: int | Literal["auto"] | None = None, *, only_new: bool = False) -> Look:
         """What ``discover`` would begin with: how many classes are new, and which images are of known ones."""
         images = self.prepare(unlabelled).without_labels()
-        number = None if novel == "auto" else check_novel(novel, len(images))
+        number = None if novel is None or novel == "auto" else check_novel(novel, len(images))
         return self._stage(self.config, self._observer, None).look(
             self.model.settled, images, number, only_new=only_new
         )
@@ -421,10 +424,10 @@ class Learner:
     def _discover(
         self,
         unlabelled: Images,
-        novel: int | Literal["auto"],
+        novel: int | Literal["auto"] | None,
         labelled: ImageSet | None,
         *,
-        only_new: bool = True,
+        only_new: bool,
         look: Look | None = None,
         observer: Observer | None,
         checkpoint: Checkpoint | None,
@@ -433,7 +436,7 @@ class Learner:
         before = self.model.settled
         images = self.prepare(unlabelled).without_labels()
         mixed_in = None if labelled is None else self.prepare(labelled)
-        number = None if novel == "auto" else check_novel(novel, len(images))
+        number = None if novel is None or novel == "auto" else check_novel(novel, len(images))
         if not len(images):
             raise InputError("there are no images to discover classes in: give some")
         stage = self._stage(self.config, observer, checkpoint)
