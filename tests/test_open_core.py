@@ -386,7 +386,7 @@ class TestHalfWayAfterStageOne:
         chosen = head(torch.from_numpy(np.ascontiguousarray(features[:, : head.in_features]))).argmax(dim=1).numpy()
         assert (chosen == nearest).mean() > 0.99
         learner.reconfigure(by_another_method(learner.config, METHODS["frost"], pretrained=False))
-        assert (learner.predict(tests) == nearest).mean() > 0.99
+        assert (learner.predictions(tests).ids == nearest).mean() > 0.99
         learner.discover(tests, 2, only_new=True)
 
     def test_a_shelf_tells_it_from_another(self, three_steps: Scenario, tmp_path: Path) -> None:

@@ -13,6 +13,10 @@ class InputError(ValueError):
     """Something the caller gave cannot be used. The message is one line: what, where, and what to do."""
 
 
+class NotFitted(InputError, AttributeError):
+    """A learner is asked for what it has not learned yet. An ``AttributeError`` too, so that ``hasattr`` says no."""
+
+
 class Missing(InputError):
     """Something is named that no installed package brings."""
 

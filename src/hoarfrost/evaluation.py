@@ -262,8 +262,8 @@ def score_folder(learner: Learner, folder: Path, match: Path | None, keep: Image
         "auroc_new": rounded(metrics.auroc(newness, is_new)),
         "calibration": _calibration(outputs.sureness.max(axis=1), predicted == truth.targets[true]),
         "new_classes": {"found": len(found), "true": len(truth.new), "error": len(found) - len(truth.new)},
-        "classes": truth.by_class(predicted, true, learner.class_names),
-        "clusters": truth.by_cluster(predicted, true, learner.class_names, found),
+        "classes": truth.by_class(predicted, true, table.names),
+        "clusters": truth.by_cluster(predicted, true, table.names, found),
     }
 
 

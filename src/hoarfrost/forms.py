@@ -105,6 +105,7 @@ MODEL: Form = {
     "channels": int,
     "heads": {"known": int, "novel": [int]},
     "class_names": [str],
+    "labels?": [(bool, int, float)],
     "decided?": [str],
     "needs?": [str],
     "temperature?": float,

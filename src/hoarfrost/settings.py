@@ -139,6 +139,45 @@ def override(config: Config, changes: Mapping[str, Any]) -> Config:
     return dataclasses.replace(config, method=method, undecided=tuple(open_))
 
 
+def changes(config: Config, wanted: Config) -> dict[str, Any]:
+    """The settings that ``override`` makes the other configuration with; none for what its images are to decide.
+
+    >>> from hoarfrost.methods import FROST
+    >>> config = Config(method=FROST)
+    >>> changes(config, override(config, {"fit.epochs": 3, "precision": "fp32"}))["precision"]
+    'fp32'
+    """
+    before, after, found = to_json(config), to_json(wanted), dict[str, Any]()
+    for stage in ("fit", "discover"):  # these change other settings too
+        if before[stage]["epochs"] != after[stage]["epochs"]:
+            found[f"{stage}.epochs"] = after[stage]["epochs"]
+    before = to_json(override(config, found))
+    found |= {key: value for key, value in _differences(before, after, "").items() if key != "undecided"}
+    # Said once more, though it is as before: what is set is not left open.
+    for name in {*config.undecided} - {*wanted.undecided}:
+        if not any(f"{key}.".startswith(f"{name}.") for key in found):
+            found[name] = _at(after, name)
+    open_ = tuple(f"{name}." for name in wanted.undecided)
+    return {key: value for key, value in found.items() if not f"{key}.".startswith(open_)}
+
+
+def _differences(before: Any, after: Any, where: str) -> dict[str, Any]:
+    """Dotted keys and values of what is another in the second content."""
+    if before == after:
+        return {}
+    both = isinstance(before, dict) and isinstance(after, dict)
+    if not both or before.keys() != after.keys() or before.get("kind") != after.get("kind"):
+        return {where: after}
+    inside = f"{where}." if where else ""
+    return {k: v for key in after for k, v in _differences(before[key], after[key], f"{inside}{key}").items()}
+
+
+def _at(content: Any, key: str) -> Any:
+    for name in key.split("."):
+        content = content[name]
+    return content
+
+
 def _with_kind(content: Any, key: str, value: Any) -> str:
     """The key of a change; a name where something of some kind stands means another kind of it."""
     for name in key.split("."):

@@ -92,11 +92,11 @@ def test_predictions_in_python(place: Place) -> None:
     assert repr(learner) == "Learner(frost, small: 3 labelled classes, 2 discovered in 1 step)"
     found = learner.predictions("unsorted")
     assert found.paths == sorted(str(path) for path in Path("unsorted").iterdir())
-    assert found.ids.tolist() == learner.predict("unsorted").tolist()
+    assert found.labels.tolist() == list(found.names) == learner.predict("unsorted").tolist()
     assert found.names == tuple(learner.class_names[class_id] for class_id in found.ids)
     assert [row["class"] for row in table(place.well(*PREDICT).out)] == list(found.names)
     files = [Path("unsorted/4-1.png"), Path("unsorted/3-0.png")]
-    assert learner.predict(files).tolist() == [found.ids[found.paths.index(str(path))] for path in files]
+    assert learner.predict(files).tolist() == [found.names[found.paths.index(str(path))] for path in files]
     np.testing.assert_allclose(learner.predictions(files).probabilities, learner.predict_proba(files))
     assert set(learner.predictions("unsorted", threshold=1.0).ids) == {-1}
     cut(files[1])

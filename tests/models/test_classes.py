@@ -101,7 +101,7 @@ def test_predictions_of_a_saved_model_follow(three_steps: Scenario, tmp_path: Pa
     for step in three_steps.steps[:2]:
         learner.learn(step)
     test = three_steps.truths[1].test
-    before, folder = learner.predict(test), tmp_path / "model"
+    before, folder = learner.predictions(test).ids, tmp_path / "model"
     probabilities = learner.predict_proba(test)
     learner.save(folder)
     unseen = replace(learner.model, statistics=learner.model.statistics.without(torch.arange(7) == 6))
@@ -111,8 +111,14 @@ def test_predictions_of_a_saved_model_follow(three_steps: Scenario, tmp_path: Pa
     changed = Learner.load(folder, "cpu").rename("new-1", "seven").merge("new-2", "seven").reject("new-3")
     changed.save(folder)
     loaded = Learner.load(folder, "cpu")
-    assert loaded.class_names[-3:] == ("seven", "seven", "new-3")
-    after = loaded.predict(test)
+    assert loaded.model.class_names[-3:] == ("seven", "seven", "new-3")
+    assert loaded.class_names[3:] == (learner.class_names[3], "seven"), "what is predicted, each class once"
+    assert loaded.classes_.tolist() == list(loaded.class_names)
+    found = loaded.predictions(test)
+    after = found.ids
+    assert np.array_equal(found.probabilities, loaded.predict_proba(test))
+    assert found.probabilities.shape == (len(test), 5)
+    assert found.names == tuple(loaded.predict(test)) == tuple(loaded.model.class_names[k] for k in after)
     assert not {5, 6} & set(after.tolist()), "a merged and a rejected class are never predicted"
     assert (after[without.argmax(axis=1) == 5] == 4).all(), "what was new-2 is seven"
     expected = np.column_stack([without[:, :4], without[:, 4] + without[:, 5]]).argmax(axis=1)
@@ -121,12 +127,12 @@ def test_predictions_of_a_saved_model_follow(three_steps: Scenario, tmp_path: Pa
 
     loaded.undo().undo()
     assert loaded.class_names[-3:] == ("seven", "new-2", "new-3")
-    assert (loaded.predict(test) == before).all()
+    assert (loaded.predictions(test).ids == before).all()
     assert (loaded.predict_proba(test) == probabilities).all()
 
     changed.learn(three_steps.steps[2])
-    assert changed.class_names[4:7] == ("seven", "seven", "new-3"), "what was named stays named"
-    assert changed.class_names[7:] == ("new-4", "new-5", "new-6")
+    assert changed.model.class_names[4:7] == ("seven", "seven", "new-3"), "what was named stays named"
+    assert changed.class_names[5:] == ("new-4", "new-5", "new-6")
 
 
 def test_a_model_of_an_earlier_version_has_its_table_from_its_names(three_steps: Scenario, tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_a_folder_is_read_in_the_size_that_the_backbone_wants(tmp_path: Path) ->
         Image.fromarray(image).save(folder / f"{position}.png")
     backbone = Wide(Input(side=96))
     own = Learner(backbone=backbone, device="cpu", settings={**SHORT, **TRAINED})
-    seen = with_labels(tmp_path / "photos", None, own.config, own.runtime, backbone)
+    seen, _ = with_labels(tmp_path / "photos", None, own.config, own.runtime, backbone)
     assert seen.shape == (96, 96, 3), "and not in one in between"
 
 

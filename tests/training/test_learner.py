@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,14 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.validation import check_is_fitted
 
 from hoarfrost import InputError, Learner
 from hoarfrost.data.images import ImageSet
@@ -48,7 +56,9 @@ def learner(fitted: Learner, tmp_path: Path) -> Learner:
 
 def test_ids_follow_the_sorted_order_of_names(fitted: Learner) -> None:
     assert fitted.class_names == ("a", "b", "c")
-    assert set(fitted.predict(little()).tolist()) <= {0, 1, 2}
+    found = fitted.predictions(little())
+    assert set(found.ids.tolist()) <= {0, 1, 2}
+    assert fitted.predict(little()).tolist() == ["abc"[k] for k in found.ids]
 
 
 def test_arguments_work_by_position() -> None:
@@ -266,7 +276,131 @@ class TestAsAnEstimator:
         assert [term.kind for term in learner.config.method.active] == ["pairwise", "consistency"]
         assert clone(learner).config == learner.config
 
-    def test_a_loaded_learner_says_why_it_has_no_parameters(self, fitted: Learner, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("method", ["hoarfrost", "frost", "ncl-labelled", "happy"])
+    @pytest.mark.parametrize("backbone", ["auto", "efficientnet-lite0"])
+    def test_parameters_of_a_configuration_make_it_again(self, method: str, backbone: str) -> None:
+        settings = {
+            "fit.epochs": 3,
+            "discover.epochs": 4,
+            "discover.drops": [1],
+            "fit_augment": "crop",
+            "mean": [0.5] * 3,
+        }
+        first = Learner(method, backbone, 3, settings=settings | {"std": [0.2] * 3, "fit_frozen": ["all"]})
+        again = Learner.from_config(first.config, "cpu")
+        given = again.get_params()
+        assert (given["method"], given["backbone"], given["seed"]) == (method, backbone, 3)
+        copied = clone(again)
+        assert copied.config == first.config
+        assert copied.get_params() == given
+        assert again.set_params(seed=4).config == replace(first.config, seed=4)
+
+    def test_parameters_of_a_method_that_no_preset_is(self) -> None:
+        method = replace(METHODS["frost"], name="mine", terms=(Pairwise(top_k=3), Consistency(weight=2.0)))
+        first = Learner(method, "small", settings=TINY)
+        assert clone(Learner.from_config(first.config)).config == first.config
+
+    def test_a_loaded_learner_can_be_cloned_and_fitted_anew(self, fitted: Learner, tmp_path: Path) -> None:
         fitted.save(tmp_path / "model")
-        with pytest.raises(InputError, match="load it again"):
-            Learner.load(tmp_path / "model", "cpu").get_params()
+        copied = clone(Learner.load(tmp_path / "model", "cpu"))
+        with pytest.raises(InputError, match="call fit first"):
+            copied.predict(little())
+        again = copied.fit(little(), ["b", "a", "c"] * 8)
+        assert np.array_equal(again.predict_proba(little()), fitted.predict_proba(little()))
+
+    def test_it_says_what_it_is(self, fitted: Learner) -> None:
+        assert is_classifier(tiny())
+        with pytest.raises(NotFittedError):
+            check_is_fitted(tiny())
+        check_is_fitted(fitted)
+        assert not hasattr(tiny(), "classes_")
+
+    def test_labels_that_are_numbers_are_tuned_and_validated(self) -> None:
+        images, labels = striped([5, 7, 9] * 10)
+        assert cross_val_score(tiny(settings=LONGER), images, labels, cv=2).min() > 0.9
+        search = GridSearchCV(tiny(settings=LONGER), {"seed": [0, 1]}, cv=2).fit(images, labels)
+        assert search.best_score_ > 0.9
+        assert accuracy_score(labels, search.predict(images)) > 0.9
+
+    def test_it_is_the_last_step_of_a_pipeline_or_an_earlier_one(self) -> None:
+        images, labels = striped([5, 7, 9] * 10)
+        last = Pipeline([("turned", FunctionTransformer(np.flip)), ("learner", tiny(settings=LONGER))])
+        assert last.fit(images, labels).score(images, labels) > 0.9
+        assert last.classes_.tolist() == [5, 7, 9]
+        earlier = Pipeline([("learner", tiny(settings=LONGER)), ("head", LogisticRegression())])
+        assert earlier.fit(images, labels).score(images, labels) > 0.9
+        assert earlier[0].transform(images).shape == (30, 64)
+
+
+LONGER = {"fit.epochs": 8}
+
+
+def striped(labels: list[int]) -> tuple[Any, Any]:
+    """Images that are the brighter, the larger their label."""
+    given = np.array(labels)
+    return little(len(labels)) // 8 + (given * 20).astype(np.uint8)[:, None, None], given
+
+
+class TestLabels:
+    """What was given to ``fit`` comes back from ``predict``."""
+
+    @pytest.mark.parametrize(
+        ("labels", "kind"),
+        [
+            ([5, 7, 9], "i"),
+            (["b", "a", "c"], "U"),
+            ([0.5, 2.0, 4.0], "f"),
+            (np.array([3, 1, 2], dtype=np.uint8), "i"),
+            (np.array(["b", "a", "c"], dtype=object), "U"),
+            (np.array([3, 1, 2], dtype=object), "i"),
+        ],
+    )
+    def test_they_survive_the_folder(self, labels: Any, kind: str, tmp_path: Path) -> None:
+        images, truth = striped([1, 5, 9] * 8)[0], np.tile(np.asarray(labels), 8)
+        learner = tiny(method="hoarfrost", settings=LONGER).fit(images, truth)
+        learner.save(tmp_path / "model")
+        for each in (learner, Learner.load(tmp_path / "model", "cpu")):
+            predicted = each.predict(images)
+            assert predicted.dtype.kind == each.classes_.dtype.kind == kind
+            assert each.classes_.tolist() == sorted(set(np.asarray(labels).tolist()))
+            assert each.score(images, truth) == (predicted == truth).mean() > 0.9
+
+    def test_truth_values_are_labels(self) -> None:
+        images, labels = striped([1, 9] * 12)
+        learner = tiny(settings=LONGER).fit(images, labels > 5)
+        assert learner.predict(images).dtype == bool
+        assert learner.score(images, labels > 5) > 0.9
+
+    def test_discovered_and_renamed_classes_have_names(self, tmp_path: Path) -> None:
+        images, labels = striped([5, 7, 9] * 8)
+        learner = tiny(settings=LONGER).fit(images, labels)
+        learner.discover(255 - images, 2, only_new=True).rename("7", "seven").rename("new-1", "one").save(
+            tmp_path / "model"
+        )
+        learner = Learner.load(tmp_path / "model", "cpu")
+        assert learner.classes_.tolist() == [5, "seven", 9, "one", "new-2"]
+        assert learner.undo().undo().reject("new-1").classes_.tolist() == [5, 7, 9, "new-2"]
+        assert set(learner.predict(images).tolist()) <= {5, 7, 9, "new-2"}
+        assert learner.predict_proba(images).shape == (24, 4)
+        found = learner.predictions(images, threshold=2.0)
+        assert found.labels.tolist() == ["unsure"] * 24
+        assert set(learner.predictions(images).ids.tolist()) <= {0, 1, 2, 4}, "ids stay"
+        assert learner.predictions(images).rows(9)[0]["top"][-1]["class"] in learner.class_names
+
+    def test_an_earlier_folder_gives_names(self, tmp_path: Path) -> None:
+        learner = tiny().fit(little(), [5, 7, 9] * 8)
+        learner.save(tmp_path / "model")
+        content = json.loads((tmp_path / "model" / "model.json").read_text())
+        assert content.pop("labels") == [5, 7, 9]
+        (tmp_path / "model" / "model.json").write_text(json.dumps(content))
+        assert Learner.load(tmp_path / "model", "cpu").classes_.tolist() == ["5", "7", "9"]
+        for damaged in ([5, 7], [5, 5, 7], ["a", "b", "c"], [1, 2, None]):
+            (tmp_path / "model" / "model.json").write_text(json.dumps({**content, "labels": damaged}))
+            with pytest.raises(InputError, match="labels"):
+                Learner.load(tmp_path / "model", "cpu")
+
+    def test_scores_need_a_label_an_image(self, fitted: Learner) -> None:
+        with pytest.raises(InputError, match="there are 3 labels for 24 images"):
+            fitted.score(little(), ["a", "b", "c"])
+        weights = [1.0] + [0.0] * 23
+        assert fitted.score(little(), fitted.predict(little()), weights) == 1.0

@@ -326,9 +326,8 @@ class TestOnce:
         assert learner.assigned is not None
         assert len({tuple(learner.assigned[:5]), tuple(learner.assigned[5:])}) == 2
         assert len(set(learner.assigned[:5])) == len(set(learner.assigned[5:])) == 1, "a cluster is a class"
-        predicted = learner.predict(new)
-        assert np.array_equal(predicted, learner.assigned)
-        assert np.array_equal(learner.predict(known), np.arange(12) // 4), "the old ones stay"
+        assert np.array_equal(learner.predictions(new).ids, learner.assigned)
+        assert np.array_equal(learner.predictions(known).ids, np.arange(12) // 4), "the old ones stay"
 
     def test_with_its_mirror_image_where_that_is_asked_for_as_it_was_before(
         self, tmp_path: Path, seen: list[int]
@@ -400,7 +399,7 @@ class TestOnce:
             assert (learner.assigned == predicted)[learner.assigned >= 0].all()
             assert (learner.assigned >= 0).mean() > 0.8
             assert (predicted >= 0)[learner.assigned < 0].sum() <= 3, "but for a few that are strange"
-        assert (learner.predict(again) == np.arange(36) // 6).mean() > 0.9
+        assert (learner.predictions(again).ids == np.arange(36) // 6).mean() > 0.9
 
     def test_an_image_that_is_unlike_everything_is_unsure(self, six: Path, tmp_path: Path) -> None:
         learner = loaded(six)
@@ -416,10 +415,11 @@ class TestOnce:
         far, near = learner.unlikeness(unlike), learner.unlikeness(alike)
         assert near.max() < limit < far.min()
         assert learner.predictions(alike).confidence.min() > 0.5
-        np.testing.assert_array_equal(learner.predictions(alike).probabilities, learner.predict_proba(alike))
+        np.testing.assert_allclose(learner.predict_proba(alike).sum(axis=1), 1)
         of_far = learner.predictions(unlike, threshold=0.5)
         assert set(of_far.names) == {"unsure"}
-        expected = learner.predict_proba(unlike) * (limit / far[:, None]) ** 4
+        np.testing.assert_array_equal(of_far.probabilities, learner.predict_proba(unlike))
+        expected = learner.outputs(unlike).probabilities * (limit / far[:, None]) ** 4
         np.testing.assert_allclose(of_far.probabilities, expected, rtol=1e-3, atol=1e-9)
         learner.save(tmp_path / "model")
         again = Learner.load(tmp_path / "model", device="cpu")

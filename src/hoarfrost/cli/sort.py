@@ -63,7 +63,7 @@ def main(args: argparse.Namespace) -> int:
     ids, put = [-1, *learner.model.classes.present], 0
 
     def folder_of(class_id: int) -> str:
-        return UNSURE if class_id < 0 else target.folders[learner.class_names[class_id]]
+        return UNSURE if class_id < 0 else target.folders[learner.model.class_names[class_id]]
 
     def begin() -> bool:
         """Once more, now that nobody else is at work there."""
@@ -78,7 +78,7 @@ def main(args: argparse.Namespace) -> int:
     counts = Counter(found.ids.tolist())
     told = [*ids[1:], *([-1] if counts[-1] else [])]
     # A labelled class may be called as images of no class are: then it has the name of its folder.
-    called = {k: UNSURE if k < 0 else learner.class_names[k] for k in told}
+    called = {k: UNSURE if k < 0 else learner.model.class_names[k] for k in told}
     named = {
         folder_of(k) if k >= 0 and name == UNSURE else name: (folder_of(k), counts[k]) for k, name in called.items()
     }

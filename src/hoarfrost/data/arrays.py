@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Pixels: TypeAlias = NDArray[np.uint8]
 Ids: TypeAlias = NDArray[np.int64]
+Label: TypeAlias = bool | int | float
+"""a class as people called it, where that was no text"""
 
 MIN_SIDE = 8
 """Images with a shorter side hold too little to learn from; the embedded digits are just large enough."""
@@ -101,6 +103,18 @@ def encode_labels(labels: ArrayLike, count: int, *, least_classes: int = 2) -> t
     >>> encode_labels([10, 9, 10], 3)[1]
     ('9', '10')
     """
+    ids, names, _ = encode_with_values(labels, count, least_classes=least_classes)
+    return ids, names
+
+
+def encode_with_values(
+    labels: ArrayLike, count: int, *, least_classes: int = 2
+) -> tuple[Ids, tuple[str, ...], tuple[Label, ...] | None]:
+    """As `encode_labels`, and the label of each class as it was given; None where the names are the labels.
+
+    >>> encode_with_values([10, 9, 10], 3)[2], encode_with_values(["cat", "ant", "cat"], 3)[2]
+    ((9, 10), None)
+    """
     try:
         values = np.asarray(labels)
     except ValueError as error:  # nested lists of different lengths
@@ -128,7 +142,14 @@ def encode_labels(labels: ArrayLike, count: int, *, least_classes: int = 2) -> t
         raise InputError(f"all labels name one class ('{classes[0]}'): at least two classes are needed")
     names = tuple(str(name) for name in classes)
     check_names(names)
-    return ids.astype(np.int64), names
+    return ids.astype(np.int64), names, _numbers(classes.tolist())
+
+
+def _numbers(classes: Sequence[object]) -> tuple[Label, ...] | None:
+    """Labels that are numbers or truth values, of Python, if a file can hold all of them."""
+    values = [label.item() if isinstance(label, np.generic) else label for label in classes]
+    kept = [label for label in values if isinstance(label, int) or (isinstance(label, float) and np.isfinite(label))]
+    return tuple(kept) if len(kept) == len(values) and all(abs(label) < 2**63 for label in kept) else None
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -140,13 +161,34 @@ def check_names(names: Sequence[str]) -> None:
             raise InputError(f"the class name {name!r} cannot be written as UTF-8: rename it") from None
 
 
+def array_of(labels: Sequence[Label | str]) -> NDArray[Any]:
+    """Labels of one kind as an array of that kind, others as objects.
+
+    >>> array_of([5, 7]).dtype.kind, array_of(["ant", "bee"]).dtype.kind, array_of([5, "new-1"]).tolist()
+    ('i', 'U', [5, 'new-1'])
+    """
+    if len({type(label) for label in labels}) == 1:
+        return np.array(labels)
+    found = np.empty(len(labels), dtype=object)
+    found[:] = labels
+    return found
+
+
 def _count_missing(labels: ArrayLike, values: NDArray[np.generic]) -> int:
     if values.dtype.kind in "fc":
         return int(np.isnan(values).sum())
     if values.dtype.kind in "OU" and not (isinstance(labels, np.ndarray) and values.dtype.kind == "U"):
         # numpy turns a NaN among strings into the string "nan", so the labels are looked at as they were given.
-        return sum(label is None or label != label for label in labels)  # type: ignore[union-attr]
+        return sum(map(_is_missing, labels))  # type: ignore[arg-type]
     return 0
+
+
+def _is_missing(label: object) -> bool:
+    """Whether it is None, NaN, NaT or pandas' NA, which has no truth value."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True
 
 
 def default_size(sides: Sequence[int], photographs: int | None = None) -> int:

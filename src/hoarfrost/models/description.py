@@ -42,6 +42,8 @@ def _misfit(content: Mapping[str, Any]) -> str:
         "images have 1 or 3 channels": content["channels"] not in (1, 3),
         "a head has no classes": min(sizes) < 1,
         "class_names do not fit the heads": sum(sizes) != len(table) - table.made,
+        "labels do not fit its labelled classes": "labels" in content
+        and not len({*content["labels"]}) == len(content["labels"]) == heads["known"],
         "the images of its discovery do not add up": found is not None
         and (min(counts) < 0 or sum(counts) != found["images"]),
     }

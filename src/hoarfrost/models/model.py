@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 import hoarfrost
 from hoarfrost import plugins, store
 from hoarfrost.config import DECIDED, Config
+from hoarfrost.data.arrays import Label, array_of
 from hoarfrost.errors import InputError, Missing, Unavailable, out_of_memory, require
 from hoarfrost.models.backbone import Backbone
 from hoarfrost.models.backbones import OBJECT, build_backbone, name_of, rebuild_backbone
@@ -113,6 +115,8 @@ class Model:
     """what the last discovery found"""
     counted: Counted = field(default_factory=Counted)
     """which images the statistics are made of, and the features of those that people moved since"""
+    labels: tuple[Label, ...] | None = None
+    """of the labelled classes, as people gave them; None where these are their names"""
 
     @property
     def can_move(self) -> bool:
@@ -156,8 +160,16 @@ class Model:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names by class id."""
+        """Names by class id, also of classes that were merged or rejected."""
         return self.classes.names
+
+    @property
+    def labels_present(self) -> NDArray[Any]:
+        """``(P,)``: the label of each class that can be predicted; for a discovered or renamed class, its name."""
+        own, rows, given = self.classes.own_names, self.classes.rows, self.labels or ()
+        return array_of(
+            [given[k] if k < len(given) and own[k] == rows[k].name else own[k] for k in self.classes.present]
+        )
 
     @property
     def remembered(self) -> ClassStatistics:
@@ -184,6 +196,7 @@ class Model:
             "heads": {"known": network.labelled_classes, "novel": list(network.novel_per_step)},
             "class_names": list(self.class_names),
             "classes": self.classes.to_json(),
+            **({} if self.labels is None else {"labels": list(self.labels)}),
             "decided": list(self.decided),
             "temperature": self.calibration.temperature,
             "calibration": {key: value for key, value in asdict(self.calibration).items() if key != "temperature"},
@@ -285,7 +298,8 @@ class Model:
         statistics = ClassStatistics.from_tensors(prototypes)
         decided, found = tuple(content.get("decided", DECIDED)), content.get("discovery")
         discovery = None if found is None else from_json(Discovery, found, "discovery")
-        return cls(config, network, statistics, table, decided, calibration, discovery)
+        labels = tuple(content["labels"]) if "labels" in content else None
+        return cls(config, network, statistics, table, decided, calibration, discovery, labels=labels)
 
     def _problems(self) -> dict[str, bool]:
         """What can be wrong with files that do not belong together."""

@@ -48,14 +48,14 @@ def report_data(
     """What the report of a run shows; ``content`` is that of ``metrics.json``."""
     test = scenario.truths[-1].test
     assert test.labels is not None
-    names, confusion = learner.class_names, None
+    names, confusion = learner.model.class_names, None
     steps = [step.images for step in scenario.steps[1:]]
     if assignment.found:  # clusters need not be classes
         steps = [images for images, found in zip(steps, assignment.found, strict=True) if found]
     else:
         names = cluster_names(scenario.class_names, assignment)
         targets = metrics.relabel(test.labels, assignment.known, assignment.whole)
-        confusion = metrics.confusion_matrix(learner.predict(test), targets, learner.network.classes)
+        confusion = metrics.confusion_matrix(learner.outputs(test).predicted, targets, learner.network.classes)
     shown, sizes = discovered_images(learner, dict(enumerate(steps, start=1)), names)
     seconds = content["seconds"]["total"]
     return ReportData(
@@ -89,7 +89,8 @@ def discovery_report(learner: Learner, images: ImageSet, log: Sequence[Entry], *
     prepared = learner.prepare(images)
     features = learner.outputs(prepared.take(on_map(len(prepared))), features=True).features
     assert features is not None
-    data = discovery_data(found, assigned, learner.outputs(prepared), features, prepared, learner.class_names)
+    names = learner.model.class_names
+    data = discovery_data(found, assigned, learner.outputs(prepared), features, prepared, names)
     expected = learner.model.calibration.expected if mixed and found.new else None
     error = None if expected is None else expected.error
     sentence, facts = found.in_words(mixed=mixed), _facts(learner, log)
@@ -118,7 +119,7 @@ def fit_report(
     learner: Learner, images: ImageSet, held_out: HeldOut | None, log: Sequence[Entry], *, doubts: Sequence[str]
 ) -> FitData:
     """What the page of ``fit`` shows of the labelled images."""
-    labels, names = images.labels, learner.class_names
+    labels, names = images.labels, learner.model.class_names
     assert labels is not None
     doubts = [*doubts, *([images.left_out] if images.left_out else [])]
     sizes = np.bincount(labels, minlength=len(names)).tolist()
@@ -274,7 +275,7 @@ def discovered_images(
     firsts = np.cumsum((learner.labelled_classes, *learner.novel_per_step))
     for step, images in images_of_step.items():
         prepared = learner.prepare(images)
-        probabilities = learner.predict_proba(prepared)
+        probabilities = learner.outputs(prepared).probabilities
         totals = np.bincount(probabilities.argmax(axis=1), minlength=len(names))
         classes = range(firsts[step - 1], firsts[step])
         for c, positions in evaluation.confident_images(probabilities, classes, count=count).items():

@@ -132,7 +132,7 @@ def _answer(model: Path, folder: Path, device: str, features: str, line: Connect
         if images.paths is None or images.states is None:
             raise InputError(f"{folder} holds no image files: give a folder of images")
         if asked == "again":
-            found = learner.predictions(images).probabilities.astype(np.float32)
+            found = learner.judged(images)[1].astype(np.float32)
             told = learner.model.classes.to_json()
             line.send(("judged", (told, list(images.paths), images.states, found, images.left_out)))
             continue

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from hoarfrost.computing.runtime import Runtime
 from hoarfrost.config import Config
-from hoarfrost.data.arrays import as_images, encode_labels
+from hoarfrost.data.arrays import Label, as_images, encode_with_values
 from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import are_paths, read_images
 from hoarfrost.data.images import ImageFiles, ImageSet
@@ -37,16 +37,20 @@ def image_set(images: Images) -> ImageSet:
 
 def with_labels(
     images: Images, labels: ArrayLike | None, asked: Config, runtime: Runtime, own_backbone: Backbone | None
-) -> ImageSet:
-    """The images that stage one learns from, with their labels, for a configuration that may leave something open."""
+) -> tuple[ImageSet, tuple[Label, ...] | None]:
+    """The images that stage one learns from, with their classes, for a configuration that may leave something open.
+
+    Behind them the label of each class as it was given; None where the names of the classes are the labels.
+    """
     if isinstance(images, str | Path) or are_paths(images):
         labelled = read_labelled(images, asked, runtime, own_backbone=own_backbone)
         if are_paths(images):
             check_every(images, labelled)
     else:
         labelled = image_set(images)
+    values = None
     if labels is not None:
-        ids, names = encode_labels(labels, len(labelled))
+        ids, names, values = encode_with_values(labels, len(labelled))
         labelled = replace(labelled, labels=ids, class_names=names)
     if labelled.labels is not None and len(np.unique(labelled.labels)) < 2:
         raise InputError("all images are of one class: at least two classes are needed")
@@ -54,7 +58,7 @@ def with_labels(
         raise InputError(
             "fit needs labels: give them as the second argument, or give a folder with a sub-folder per class"
         )
-    return labelled
+    return labelled, values
 
 
 def check_every(paths: Sequence[str | Path], images: ImageSet) -> None:

@@ -18,7 +18,7 @@ from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import are_paths, read_images
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import Samples
-from hoarfrost.errors import InputError, unknown
+from hoarfrost.errors import InputError, NotFitted, unknown
 from hoarfrost.methods import DEFAULT, get_method
 from hoarfrost.models.backbone import Backbone
 from hoarfrost.models.backbones import build_backbone, find_backbone, name_of
@@ -31,6 +31,7 @@ from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import seeded
 from hoarfrost.settings import override
+from hoarfrost.training.estimator import parameters_of, tags
 from hoarfrost.training.expecting import Look
 from hoarfrost.training.features import FeatureCache
 from hoarfrost.training.held_out import HeldOut, held_out
@@ -66,6 +67,8 @@ class Learner:
     ones by their dotted keys, for example ``{"discover.epochs": 20}``. ``compiled`` says whether training steps are
     compiled: "auto" does it on a GPU where there are many.
     """
+
+    _estimator_type = "classifier"  # for versions of scikit-learn that ask for no tags
 
     def __init__(
         self,
@@ -108,20 +111,31 @@ class Learner:
         return learner
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """What the constructor was given, by name, as scikit-learn asks for it."""
+        """What the constructor was given, by name, as scikit-learn asks for it.
+
+        Of a learner that was loaded or made from a configuration: what the constructor makes the same of.
+        """
         if self._parameters is None:
-            raise InputError(
-                "this learner was loaded or made from a configuration, and has no parameters: load it again instead"
-            )
+            backbone, compiled = self._own_backbone, self.runtime.compiled
+            self._parameters = {**parameters_of(self._asked), "device": self._device, "compiled": compiled}
+            self._parameters |= {} if backbone is None else {"backbone": backbone}
         return dict(self._parameters)
 
     def set_params(self, **parameters: Any) -> Learner:
         """The same learner as if its constructor had been given these; what it has learned is gone."""
         given = self.get_params()
+        if not parameters:
+            return self
         if strange := sorted(parameters.keys() - given.keys()):
             raise unknown("parameter", strange[0], given)
         Learner.__init__(self, **{**given, **parameters})
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        return tags()
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._model is not None
 
     def _begin(self, config: Config, device: str, compiled: Compile) -> None:
         self.config = config
@@ -149,7 +163,7 @@ class Learner:
     def model(self) -> Model:
         """What was learned so far."""
         if self._model is None:
-            raise InputError("this learner has not learned anything yet: call fit first")
+            raise NotFitted("this learner has not learned anything yet: call fit first")
         return self._model
 
     @property
@@ -159,8 +173,17 @@ class Learner:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names by class id: labelled classes, then discovered ones. Merged and rejected ones keep their ids."""
-        return self.model.class_names
+        """Names in the order of ``predict_proba``'s columns: labelled classes, then discovered ones.
+
+        Classes that were merged into others or rejected are left out.
+        """
+        own = self.model.classes.own_names
+        return tuple(own[k] for k in self.model.classes.present)
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The same as labels: as they were given to ``fit``; discovered and renamed classes by their names."""
+        return self.model.labels_present
 
     @property
     def labelled_classes(self) -> int:
@@ -348,7 +371,7 @@ class Learner:
         checkpoint: Checkpoint | None = None,
     ) -> Learner:
         """Stage one: learns the labelled classes by ``method.stage_one``, and remembers their statistics."""
-        labelled = with_labels(images, labels, self._asked, self.runtime, self._own_backbone)
+        labelled, values = with_labels(images, labels, self._asked, self.runtime, self._own_backbone)
         config = resolve(self._asked, labelled, self.runtime.device, self._own_backbone)
         assert config.image_size is not None
         labelled = labelled.fitted(config.image_size, len(config.mean or ()))
@@ -362,7 +385,7 @@ class Learner:
             raise
         # A pretrained backbone suits other images too; what it replaced in the settings is gone.
         decided = () if config.fixed_in_discovery else self._asked.left_open
-        return self._keep(learned, replace(learned.model, decided=decided), labelled)
+        return self._keep(learned, replace(learned.model, decided=decided, labels=values), labelled)
 
     def _fit_again(self, step: Step, *, observer: Observer | None, checkpoint: Checkpoint | None) -> Learner:
         """The upper bound's step: a new network for all classes so far, from labelled images of all of them."""
@@ -374,7 +397,8 @@ class Learner:
                 network = grow(network, novel)
         labelled = self.prepare(step.images)
         learned = self._stage(self.config, observer, checkpoint).fit(network, labelled)
-        return self._keep(learned, replace(learned.model, decided=self.model.decided), labelled)
+        model = replace(learned.model, decided=self.model.decided, labels=self.model.labels)
+        return self._keep(learned, model, labelled)
 
     def _stage(self, config: Config, observer: Observer | None, checkpoint: Checkpoint | None) -> Stage:
         observer = observer or Observer()
@@ -441,7 +465,7 @@ class Learner:
             raise InputError("there are no images to discover classes in: give some")
         stage = self._stage(self.config, observer, checkpoint)
         learned = stage.discover(before, images, number, mixed_in, only_new=only_new, look=look)
-        return self._keep(learned, learned.model, images, before)
+        return self._keep(learned, replace(learned.model, labels=before.labels), images, before)
 
     def outputs(self, images: Images, network: Network | None = None, *, features: bool = False) -> Outputs:
         """What the readout and all heads say of the images; of another network where one is given (one in training).
@@ -480,27 +504,61 @@ class Learner:
         An image whose best class is less probable than ``threshold`` is unsure. ``keep`` is as for ``prepare``.
         """
         prepared = self.prepare(images, keep)
-        paths, root, sureness = prepared.paths, Path(), self.outputs(self._every(prepared)).sureness
-        if self.model.given:
-            names = Counted(digests_of(prepared), np.full(len(prepared), -1)).names
-            sureness = with_given(self.model, names, sureness)
+        paths, root = prepared.paths, Path()
         if isinstance(images, str | Path) and Path(images).is_dir():
             root = Path(images)
         return Predictions(
-            sureness,
+            self.judged(prepared)[1][:, self.model.classes.present],
             self.class_names,
             self.labelled_classes,
             None if paths is None else [str(root / path) for path in paths],
             threshold,
+            self.model.classes.present,
+            self.classes_,
         )
 
     def predict_proba(self, images: Images) -> NDArray[np.float64]:
-        """Class probabilities ``(N, C)``; columns follow the class ids."""
-        return self.outputs(self._every(images)).probabilities
+        """The probability of each class ``(N, P)``, columns in the order of ``classes_``; as ``predictions`` has it.
 
-    def predict(self, images: Images) -> NDArray[np.int64]:
-        """Class ids ``(N,)``: old classes in the sorted order of their names, then discovered ones."""
-        return self.outputs(self._every(images)).predicted
+        A row adds up to 1, or to less: what is missing is the probability that the image is of none of the classes.
+        """
+        return self.judged(self.prepare(self._every(images)))[1][:, self.model.classes.present]
+
+    def judged(self, images: ImageSet) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """``(N,)`` the class id of each image, and ``(N, C)`` the probability of each class.
+
+        An image to which somebody gave a class is of that class.
+        """
+        outputs = self.outputs(self._every(images))
+        predicted, sureness = outputs.predicted, outputs.sureness
+        if self.model.given:
+            names = Counted(digests_of(images), np.full(len(images), -1)).names
+            sureness = with_given(self.model, names, sureness)
+            predicted = np.where([name in self.model.given for name in names], sureness.argmax(axis=1), predicted)
+        return predicted, sureness
+
+    def predict(self, images: Images) -> NDArray[Any]:
+        """The label of each image ``(N,)``, as given to ``fit``; of discovered and renamed classes the name.
+
+        For class ids, see ``predictions``.
+        """
+        # Ids of classes that can be predicted, which come in their order.
+        predicted, _ = self.judged(self.prepare(self._every(images)))
+        return self.classes_[np.searchsorted(self.model.classes.present, predicted)]
+
+    def score(self, images: Images, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """The share of the images, from 0 to 1, whose label is predicted; labels are as those given to ``fit``."""
+        predicted, given = self.predict(images), np.asarray(labels)
+        if given.shape != predicted.shape:
+            raise InputError(f"there are {given.size} labels for {len(predicted)} images: give one label per image")
+        right = given.astype(object) == predicted.astype(object)
+        return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)))
+
+    def transform(self, images: Images) -> NDArray[np.float32]:
+        """The features of each image, ``(N, D)``."""
+        features = self.outputs(self._every(images), features=True).features
+        assert features is not None
+        return features
 
     def _every(self, images: Images) -> Images:
         """The images; of a list of files each one, so that what is predicted stands in its place."""
@@ -527,7 +585,7 @@ class Learner:
         """
         size = self.config.image_size
         if size is None:
-            raise InputError("this learner has not learned anything yet: call fit first")
+            raise NotFitted("this learner has not learned anything yet: call fit first")
         if isinstance(images, str | Path) or are_paths(images):
             if self.config.fixed_in_discovery:
                 inference, network = self._inference, self.network

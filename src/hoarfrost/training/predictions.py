@@ -10,6 +10,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from hoarfrost.data.arrays import array_of
 from hoarfrost.data.unsure import UNSURE
 
 
@@ -17,9 +18,12 @@ from hoarfrost.data.unsure import UNSURE
 class Predictions:
     """What a model says of N images, a row each.
 
-    probabilities: (N, C), columns by class id.
+    probabilities: (N, P), a column for each class that can be predicted, as by `Learner.predict_proba`.
+    class_names: of the columns.
     paths: where each image is; None for arrays.
     threshold: an image whose best class is less probable than that is unsure.
+    class_ids: of the columns, 0 to P - 1 by default. An id stays when classes are merged or rejected.
+    classes: the label of each column, as it was given to fit; its name by default.
 
     >>> found = Predictions(np.array([[0.9, 0.1], [0.4, 0.6]]), ("ant", "new-1"), 1, ["a.png", "b.png"], threshold=0.7)
     >>> found.names, found.ids.tolist(), found.confidence.tolist()
@@ -37,6 +41,8 @@ class Predictions:
     labelled_classes: int
     paths: Sequence[str] | None = None
     threshold: float | None = None
+    class_ids: Sequence[int] | None = None
+    classes: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -67,18 +73,27 @@ class Predictions:
         return best
 
     @property
-    def ids(self) -> NDArray[np.int64]:
-        """(N,): class ids, -1 for unsure."""
+    def columns(self) -> NDArray[np.int64]:
+        """(N,): the column of the best class, -1 for unsure."""
         unsure = self.confidence < (self.threshold or 0.0)
         return np.where(unsure, -1, self.probabilities.argmax(axis=1))
 
     @property
+    def ids(self) -> NDArray[np.int64]:
+        """(N,): class ids, -1 for unsure."""
+        columns = self.columns
+        return columns if self.class_ids is None else np.where(columns < 0, -1, np.asarray(self.class_ids)[columns])
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Of the classes, N."""
-        return tuple(self._name(class_id) for class_id in self.ids.tolist())
+        return tuple(UNSURE if column < 0 else self.class_names[column] for column in self.columns.tolist())
 
-    def _name(self, class_id: int) -> str:
-        return UNSURE if class_id < 0 else self.class_names[class_id]
+    @property
+    def labels(self) -> NDArray[Any]:
+        """(N,): as `Learner.predict` gives them, but for the images that are unsure."""
+        classes, columns = np.array(self.class_names) if self.classes is None else self.classes, self.columns
+        return array_of([*classes.tolist(), UNSURE])[columns] if (columns < 0).any() else classes[columns]
 
     def _kind(self, class_id: int) -> str:
         return UNSURE if class_id < 0 else "old" if class_id < self.labelled_classes else "new"
@@ -87,10 +102,12 @@ class Predictions:
         """A dictionary an image: path, class, probability and kind, and so many most probable classes as ``top``."""
         ranked = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :top].tolist()
         rows = []
-        for index, (class_id, best) in enumerate(zip(self.ids.tolist(), self.confidence.tolist(), strict=True)):
+        for index, (class_id, name, best) in enumerate(
+            zip(self.ids.tolist(), self.names, self.confidence.tolist(), strict=True)
+        ):
             row = {
                 "path": str(index) if self.paths is None else self.paths[index],
-                "class": self._name(class_id),
+                "class": name,
                 "probability": round(best, 6),
                 "kind": self._kind(class_id),
             }
