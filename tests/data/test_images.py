@@ -65,14 +65,27 @@ class TestAsImages:
         [
             (np.ones((2, 8, 8), dtype=bool), 255, 255),
             (np.linspace(0.2, 0.8, 128, dtype=np.float32).reshape(2, 8, 8), 51, 204),
-            (np.linspace(4, 16, 128).reshape(2, 8, 8), 64, 255),
+            (np.linspace(4, 16, 128).reshape(2, 8, 8), 4, 16),
+            (np.linspace(0, 1000, 128).reshape(2, 8, 8), 0, 255),
             (np.linspace(-3, 3, 128, dtype=np.float16).reshape(2, 8, 8), 0, 255),
             (np.arange(128).reshape(2, 8, 8), 0, 127),
-            (np.linspace(0, 60000, 128, dtype=np.uint16).reshape(2, 8, 8), 0, 255),
+            (np.linspace(0, 60000, 128, dtype=np.uint16).reshape(2, 8, 8), 0, 233),
+            (np.linspace(0, 60000, 128, dtype=np.int32).reshape(2, 8, 8), 0, 255),
             (np.arange(-128, 128, dtype=np.int8).reshape(4, 8, 8), 0, 255),
             (np.arange(128).reshape(2, 8, 8).tolist(), 0, 127),
         ],
-        ids=["bool", "unit float", "float", "negative float", "int", "wide int", "negative int", "list"],
+        ids=[
+            "bool",
+            "unit float",
+            "float",
+            "wide float",
+            "negative float",
+            "int",
+            "16 bits",
+            "wide int",
+            "negative int",
+            "list",
+        ],
     )
     def test_other_dtypes_are_refused_with_a_line_that_works(
         self, images: NDArray[np.generic], low: int, high: int
@@ -117,7 +130,7 @@ class TestAsImages:
             as_images(np.zeros(shape, dtype=np.uint8))
 
     def test_ragged_lists(self) -> None:
-        with pytest.raises(InputError, match="differ in size"):
+        with pytest.raises(InputError, match="the nested lists differ in length"):
             as_images([[[1, 2], [3]]])
 
 

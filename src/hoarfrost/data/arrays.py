@@ -49,7 +49,7 @@ def as_images(array: ArrayLike) -> Pixels:
     try:
         images = array if isinstance(array, np.ndarray) else np.asarray(array)
     except ValueError as error:  # nested lists of different lengths
-        raise InputError("the images differ in size: resize them to one size and stack them into one array") from error
+        raise InputError("the nested lists differ in length: give a list of arrays (H, W) or (H, W, C)") from error
     if images.ndim not in (3, 4):
         raise InputError(f"images need the shape (N, H, W) or (N, H, W, C), not {images.shape}")
     if len(images) == 0:
@@ -89,10 +89,14 @@ def _conversion(images: NDArray[np.generic], name: str) -> str:
     low, high = images.min(), images.max()
     if low >= 0 and images.dtype.kind == "f" and high <= 1:
         return f'convert them with ({name} * 255).round().astype("uint8")'
-    if low >= 0 and images.dtype.kind in "iu" and high <= 255:
-        return f'convert them with {name}.astype("uint8")'
-    bottom = "0" if low >= 0 else f"{name}.min()"
-    return f'convert them with np.interp({name}, ({bottom}, {name}.max()), (0, 255)).round().astype("uint8")'
+    if low >= 0 and high <= 255:
+        rounded = f"{name}.round()" if images.dtype.kind == "f" else name
+        return f'convert them with {rounded}.astype("uint8")'
+    if images.dtype == np.uint16:
+        return f'convert them with ({name} // 257).astype("uint8")'
+    bounds = f"{min(low, 0):g}, {high:g}"
+    scaled = f'np.interp({name}, ({bounds}), (0, 255)).round().astype("uint8")'
+    return f"with the same bounds for all images, convert them with {scaled}"
 
 
 def encode_labels(labels: ArrayLike, count: int, *, least_classes: int = 2) -> tuple[Ids, tuple[str, ...]]:

@@ -74,11 +74,26 @@ def decode(
             with _one_large if count > LARGE else nullcontext():
                 if count > DETAILED and size is not None:
                     image.draft(None, (2 * size, 2 * size))
-                pixels = np.asarray(_picture(image, size, channels))
+                return _pixels(image, size, channels)
     except (ChangedImage, MemoryError):
         raise
     except Exception as error:  # Pillow's readers raise nearly anything on a broken file
         raise UnreadableImage(f"{path}: {error}") from error
+
+
+def pixels_of(image: Image.Image, size: int, channels: int) -> Pixels:
+    """As `decode` has it, of an image in memory, which stays as it is."""
+    try:
+        refuse_strange(image)
+        return _pixels(image.copy(), size, channels)
+    except (UnreadableImage, MemoryError):
+        raise
+    except Exception as error:  # one that is not loaded yet may be of a broken file
+        raise UnreadableImage(str(error)) from error
+
+
+def _pixels(image: Image.Image, size: int | None, channels: int | None) -> Pixels:
+    pixels = np.asarray(_picture(image, size, channels))
     pixels = pixels[..., None] if pixels.ndim == 2 else pixels
     return pixels if channels is None else with_channels(pixels[None], channels)[0]
 

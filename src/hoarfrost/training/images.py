@@ -16,6 +16,7 @@ from hoarfrost.config import Config
 from hoarfrost.data.arrays import Label, as_images, encode_with_values
 from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import are_paths, read_images
+from hoarfrost.data.given import Given, Images, Pictures, told
 from hoarfrost.data.images import ImageFiles, ImageSet
 from hoarfrost.errors import InputError
 from hoarfrost.models.backbone import Backbone
@@ -26,13 +27,10 @@ from hoarfrost.training.inference import Inference
 from hoarfrost.training.observers import Observer
 from hoarfrost.training.resolve import choose, storage, suited
 
-Images = ArrayLike | ImageSet | str | Path | Sequence[str | Path]
-"""uint8 arrays (N, H, W) or (N, H, W, C), an ImageSet, a folder of images or an .npz file, or a list of paths"""
 
-
-def image_set(images: Images) -> ImageSet:
-    """Arrays as the images of a set."""
-    return images if isinstance(images, ImageSet) else ImageSet(as_images(cast(ArrayLike, images)))
+def image_set(given: Given) -> ImageSet:
+    """What is no path and no picture, as the images of a set."""
+    return given if isinstance(given, ImageSet) else ImageSet(as_images(cast(ArrayLike, given)))
 
 
 def with_labels(
@@ -42,12 +40,17 @@ def with_labels(
 
     Behind them the label of each class as it was given; None where the names of the classes are the labels.
     """
-    if isinstance(images, str | Path) or are_paths(images):
-        labelled = read_labelled(images, asked, runtime, own_backbone=own_backbone)
-        if are_paths(images):
-            check_every(images, labelled)
+    given = told(images)
+    if isinstance(given, str | Path) or are_paths(given):
+        labelled = read_labelled(given, asked, runtime, own_backbone=own_backbone)
+        if are_paths(given):
+            check_every(given, labelled)
+    elif isinstance(given, Pictures):
+        photographs = storage(asked, AUTO, own_backbone).photographs
+        labelled, beside = given.read(suited(asked, own_backbone).image_size, photographs=photographs)
+        labels = beside if labels is None else labels
     else:
-        labelled = image_set(images)
+        labelled = image_set(given)
     values = None
     if labels is not None:
         ids, names, values = encode_with_values(labels, len(labelled))

@@ -16,6 +16,7 @@ from hoarfrost.config import DECIDED, Config, Method
 from hoarfrost.data.arrays import encode_labels
 from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import are_paths, read_images
+from hoarfrost.data.given import Images, Pictures, told
 from hoarfrost.data.images import ImageSet
 from hoarfrost.data.sources import Samples
 from hoarfrost.errors import InputError, NotFitted, unknown
@@ -35,7 +36,7 @@ from hoarfrost.training.estimator import parameters_of, tags
 from hoarfrost.training.expecting import Look
 from hoarfrost.training.features import FeatureCache
 from hoarfrost.training.held_out import HeldOut, held_out
-from hoarfrost.training.images import Images, check_every, image_set, new_network, with_labels
+from hoarfrost.training.images import check_every, image_set, new_network, with_labels
 from hoarfrost.training.inference import Inference, Outputs, check_scores
 from hoarfrost.training.loop import Checkpoint
 from hoarfrost.training.moving import (
@@ -467,7 +468,7 @@ class Learner:
         learned = stage.discover(before, images, number, mixed_in, only_new=only_new, look=look)
         return self._keep(learned, replace(learned.model, labels=before.labels), images, before)
 
-    def outputs(self, images: Images, network: Network | None = None, *, features: bool = False) -> Outputs:
+    def outputs(self, images: Images | Pictures, network: Network | None = None, *, features: bool = False) -> Outputs:
         """What the readout and all heads say of the images; of another network where one is given (one in training).
 
         Several processes share the images out, and all get the whole.
@@ -492,7 +493,7 @@ class Learner:
     def _inference(self) -> Inference:
         return Inference(self.config, self.runtime, self._cache, self._observer)
 
-    def _samples(self, images: Images, readout: Readout) -> Samples:
+    def _samples(self, images: Images | Pictures, readout: Readout) -> Samples:
         """The images as ``prepare`` makes them, or their features, where those are always the same."""
         prepared = self.prepare(images)
         once = self.config.fixed_in_all_stages or (self.config.fixed_in_discovery and not readout.network.training)
@@ -560,12 +561,13 @@ class Learner:
         assert features is not None
         return features
 
-    def _every(self, images: Images) -> Images:
+    def _every(self, images: Images) -> Images | Pictures:
         """The images; of a list of files each one, so that what is predicted stands in its place."""
-        if not are_paths(images):
-            return images
-        prepared = self.prepare(images)
-        check_every(images, prepared)
+        given = told(images)
+        if not are_paths(given):
+            return given
+        prepared = self.prepare(given)
+        check_every(given, prepared)
         return prepared
 
     def held_out(self, labelled: ImageSet) -> HeldOut | None:
@@ -578,7 +580,7 @@ class Learner:
             return None
         return held_out(self._inference, self.network, self.prepare(labelled))
 
-    def prepare(self, images: Images, keep: ImageStorage = AUTO, *, compute: bool = True) -> ImageSet:
+    def prepare(self, images: Images | Pictures, keep: ImageStorage = AUTO, *, compute: bool = True) -> ImageSet:
         """The images in the size and the channels that this model works on; ``keep`` says where those of files are.
 
         Features of photographs that no discovery changes are computed in passing, if ``compute``.
@@ -586,14 +588,17 @@ class Learner:
         size = self.config.image_size
         if size is None:
             raise NotFitted("this learner has not learned anything yet: call fit first")
-        if isinstance(images, str | Path) or are_paths(images):
+        given = told(images)
+        if isinstance(given, str | Path) or are_paths(given):
             if self.config.fixed_in_discovery:
                 inference, network = self._inference, self.network
                 computes = compute and self.runtime.processes.count == 1
                 first_read = (lambda files, _: inference.read_first(files, network)) if computes else None
                 keep = replace(keep, photographs=size, first_read=first_read)
-            return read_images(images, labelled=False, size=size, channels=self.channels, keep=keep)
-        return image_set(images).fitted(size, self.channels)
+            return read_images(given, labelled=False, size=size, channels=self.channels, keep=keep)
+        if isinstance(given, Pictures):
+            return given.read(size, self.channels)[0]
+        return image_set(given).fitted(size, self.channels)
 
     def keep_features(self, *folders: str | Path, add: bool = True) -> None:
         """Has features of image files that no discovery changes kept in folders, and takes those that are in one.
