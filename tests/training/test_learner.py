@@ -341,6 +341,41 @@ def striped(labels: list[int]) -> tuple[Any, Any]:
     return little(len(labels)) // 8 + (given * 20).astype(np.uint8)[:, None, None], given
 
 
+class TestInANotebook:
+    """Tables with small pictures; whatever a name holds, it is no markup."""
+
+    def test_predictions_show_their_images(self, tmp_path: Path) -> None:
+        evil = "<script>alert(1)</script>"
+        folder = tmp_path / "known"
+        for index, image in enumerate(little(32, seed=1)):
+            path = folder / ("cat" if index % 2 else "dog & co") / f"{index}<b>.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(path)
+        learner = tiny().fit(folder).rename("cat", "<b>cat")
+        found = learner.predictions(folder)
+        page = found._repr_html_()
+        assert page.count("<img ") == 24
+        assert "and 8 more" in page
+        assert found[3:5]._repr_html_().count("<img ") == 2
+        assert learner.predictions(little(3))._repr_html_().count("<img ") == 3
+        learner = tiny().fit(little(), [evil, "b", "c"] * 8)
+        for shown in (page, learner._repr_html_(), learner.predictions(little())._repr_html_()):
+            assert "<script" not in shown
+            assert "<b>" not in shown
+
+    def test_a_learner_shows_some_images_of_each_class(self, tmp_path: Path) -> None:
+        assert "nothing learned yet" in tiny()._repr_html_()
+        learner = tiny().fit(little(), ["b", "a", "c"] * 8)
+        assert learner._repr_html_().count("<img ") == 12
+        learner.discover(little(seed=1), 2, only_new=True)
+        assert learner.assigned is not None
+        new = sum(min(count, 4) for count in np.bincount(learner.assigned)[3:])
+        assert learner._repr_html_().count("<img ") == 12 + new
+        assert learner._repr_html_().count("discovered in step 1") == 2
+        learner.save(tmp_path / "model")
+        assert "<img" not in Learner.load(tmp_path / "model", "cpu")._repr_html_(), "a model folder holds no image"
+
+
 class TestLabels:
     """What was given to ``fit`` comes back from ``predict``."""
 

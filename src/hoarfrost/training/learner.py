@@ -17,7 +17,7 @@ from hoarfrost.data.arrays import encode_labels
 from hoarfrost.data.cache import AUTO, ImageStorage
 from hoarfrost.data.datasets import are_paths, read_images
 from hoarfrost.data.given import Images, Pictures, told
-from hoarfrost.data.images import ImageSet
+from hoarfrost.data.images import ImageSet, OnDisk
 from hoarfrost.data.sources import Samples
 from hoarfrost.errors import InputError, NotFitted, unknown
 from hoarfrost.methods import DEFAULT, get_method
@@ -32,6 +32,7 @@ from hoarfrost.recipes import get_recipe
 from hoarfrost.scenario import Step
 from hoarfrost.seeding import seeded
 from hoarfrost.settings import override
+from hoarfrost.training.display import examples, of_classes
 from hoarfrost.training.estimator import parameters_of, tags
 from hoarfrost.training.expecting import Look
 from hoarfrost.training.features import FeatureCache
@@ -56,6 +57,9 @@ from hoarfrost.training.predictions import Predictions
 from hoarfrost.training.resolve import check_frozen, resolve
 from hoarfrost.training.stages import Learned, Stage
 from hoarfrost.unsorted.number import Count
+
+KEPT = 256 << 20
+"""bytes of images in memory that predictions keep, so that notebooks show them"""
 
 
 class Learner:
@@ -146,6 +150,7 @@ class Learner:
         self._model: Model | None = None
         self._loaded: tuple[Network, Path] | None = None
         self._cache, self._observer = FeatureCache(), Observer()
+        self._examples: dict[int, ImageSet] = {}
         self.trained: dict[str, Any] = {}
         """how the last stage was computed: batch size, steps of the optimiser, precision, versions"""
         self.assigned: NDArray[np.int64] | None = None
@@ -159,6 +164,11 @@ class Learner:
         old = sum(classes.rows[k].step == 0 for k in classes.present)
         new = f", {len(classes.present) - old} discovered in {steps} step{'s' if steps > 1 else ''}" if steps else ""
         return f"Learner({name}, {backbone}: {old} labelled classes{new})"
+
+    def _repr_html_(self) -> str:
+        rows = () if self._model is None else self._model.classes.rows
+        present = dict(zip(self._model.classes.present, self.class_names, strict=True)) if self._model else {}
+        return of_classes(repr(self), {k: (name, rows[k].step) for k, name in present.items()}, self._examples)
 
     @property
     def model(self) -> Model:
@@ -384,6 +394,7 @@ class Learner:
         except BaseException:
             self.config = before  # an earlier model stays usable
             raise
+        self._examples = examples(labelled, labelled.labels)
         # A pretrained backbone suits other images too; what it replaced in the settings is gone.
         decided = () if config.fixed_in_discovery else self._asked.left_open
         return self._keep(learned, replace(learned.model, decided=decided, labels=values), labelled)
@@ -466,6 +477,8 @@ class Learner:
             raise InputError("there are no images to discover classes in: give some")
         stage = self._stage(self.config, observer, checkpoint)
         learned = stage.discover(before, images, number, mixed_in, only_new=only_new, look=look)
+        if learned.assigned is not None:
+            self._examples = {**examples(images, learned.assigned), **self._examples}
         return self._keep(learned, replace(learned.model, labels=before.labels), images, before)
 
     def outputs(self, images: Images | Pictures, network: Network | None = None, *, features: bool = False) -> Outputs:
@@ -516,6 +529,7 @@ class Learner:
             threshold,
             self.model.classes.present,
             self.classes_,
+            prepared if isinstance(prepared.images, OnDisk) or prepared.images.nbytes <= KEPT else None,
         )
 
     def predict_proba(self, images: Images) -> NDArray[np.float64]:

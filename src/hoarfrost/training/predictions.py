@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hoarfrost.data.arrays import array_of
+from hoarfrost.data.images import ImageSet
 from hoarfrost.data.unsure import UNSURE
+from hoarfrost.training.display import ROWS, pictures, table
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +26,7 @@ class Predictions:
     threshold: an image whose best class is less probable than that is unsure.
     class_ids: of the columns, 0 to P - 1 by default. An id stays when classes are merged or rejected.
     classes: the label of each column, as it was given to fit; its name by default.
+    images: what notebooks show, if anything.
 
     >>> found = Predictions(np.array([[0.9, 0.1], [0.4, 0.6]]), ("ant", "new-1"), 1, ["a.png", "b.png"], threshold=0.7)
     >>> found.names, found.ids.tolist(), found.confidence.tolist()
@@ -43,6 +46,7 @@ class Predictions:
     threshold: float | None = None
     class_ids: Sequence[int] | None = None
     classes: NDArray[Any] | None = None
+    images: ImageSet | None = None
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -55,7 +59,8 @@ class Predictions:
         """What is said of one image, as in `rows`; of a slice, these images alone."""
         paths = [*map(str, range(len(self)))] if self.paths is None else self.paths
         if isinstance(which, slice):
-            return replace(self, probabilities=self.probabilities[which], paths=paths[which])
+            images = None if self.images is None else self.images.take(which)
+            return replace(self, probabilities=self.probabilities[which], paths=paths[which], images=images)
         index = range(len(self))[which]
         return self[index : index + 1].rows()[0]
 
@@ -65,6 +70,17 @@ class Predictions:
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in Counter(self.names).most_common())
         return f"Predictions({len(self)} image{'' if len(self) == 1 else 's'}: {counts})"
+
+    def _repr_html_(self) -> str:
+        first = self[:ROWS]
+        rows = (
+            (
+                "" if self.images is None else pictures(self.images.take([index])),
+                (row["class"], f"{row['probability']:.3f}", row["kind"], row["path"]),
+            )
+            for index, row in enumerate(first)
+        )
+        return table(repr(self), ("class", "probability", "kind", "path"), rows, len(self) - ROWS)
 
     @property
     def confidence(self) -> NDArray[np.float64]:
