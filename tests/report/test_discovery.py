@@ -180,6 +180,13 @@ def test_the_page(data: DiscoveryData) -> None:
     assert "http:" not in text
 
 
+def test_a_range_without_a_curve_is_said(data: DiscoveryData) -> None:
+    text = render(replace(data, count=Count(2, 1, 4)))
+    assert "Estimated: <b>2 (1 to 4)</b>" in text
+    assert "Hartigan" not in text
+    assert 'id="number"' not in render(replace(data, count=None))
+
+
 def test_every_image_is_large_on_a_click(data: DiscoveryData) -> None:
     page = Page(render(data))
     ids = [tag["id"] for _, tag in page.tags if "id" in tag]
