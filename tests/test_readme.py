@@ -74,7 +74,13 @@ def test_the_way_from_a_folder_to_named_classes(place: Path, capsys: pytest.Capt
     assert header == "path,class,probability,kind"
     assert len(rows) == 12
     assert "hibiscus" in capsys.readouterr().out
-    assert inline("README.md", "hoarfrost ") == ["hoarfrost undo model2", REVIEW]
+    move, undo, review = inline("README.md", "hoarfrost ")
+    assert (undo, review) == ("hoarfrost undo model2", REVIEW)
+    image = sorted((place / "photos" / "unsorted").iterdir())[0]
+    carry_out(move.replace("FILE", str(image)).split())
+    assert "moved" in capsys.readouterr().out
+    carry_out(undo.split())
+    capsys.readouterr()
     parse(REVIEW.split()[1:])  # tests/review carries it out
     carry_out(["hoarfrost", "undo", "model2"])
     assert capsys.readouterr().out == "new-4 is a class again\n"
@@ -113,7 +119,7 @@ def test_its_installation_is_what_continuous_integration_does() -> None:
 
 def test_the_guide(place: Path) -> None:
     lines = [line for line in commands_of("docs/guide.md") if line[0] == "hoarfrost"]
-    assert len(lines) == 13
+    assert len(lines) == 16
     for line in lines:
         assert parse(line[1:]).verb == line[1]
     shutil.copytree(place / "photos" / "unsorted", place / "photos" / "next-month")

@@ -78,6 +78,8 @@ def test_where_no_class_can_be_hidden_roughness_is_what_is_usual(classes: int, i
     labels = np.repeat(np.arange(classes), images)
     learned = Hidden(random.normal(size=(len(labels), 30)), labels, seed=0).learned()
     assert learned == Sorter(USUAL, USUAL_ALONE, CHANCE)
+    sure = Hidden(random.normal(size=(len(labels), 30)), labels, seed=0).sureness(learned, 0.5)
+    assert (sure is None) == (images < LEAST), "how sure one may be of known classes is known all the same"
 
 
 @pytest.mark.parametrize("shape", [(50, 20), (20, 50)])

@@ -266,7 +266,11 @@ def _not_finite(random: Random, path: Path) -> tuple[str, bool]:
 
     with safe_open(path, framework="pt") as file:
         held, metadata = {key: file.get_tensor(key) for key in file.keys()}, file.metadata()  # noqa: SIM118
-    name = random.choice(sorted(key for key, tensor in held.items() if tensor.is_floating_point() and tensor.numel()))
+    real = sorted(key for key, tensor in held.items() if tensor.is_floating_point() and tensor.numel())
+    if not real:  # a file of whole numbers alone
+        path.write_bytes(mutated(path.read_bytes(), random.getrandbits(32)))
+        return "bytes changed", False
+    name = random.choice(real)
     number = random.choice([float("nan"), float("inf"), -float("inf"), 1e38, -3e38])
     held[name].reshape(-1)[random.randrange(held[name].numel())] = number
     if random.random() < 0.3:

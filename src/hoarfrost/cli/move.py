@@ -24,7 +24,7 @@ DESCRIPTION = (
     "it at once, and needs no old image. An image is taken from the class that it was counted for. The files stay "
     "where they are. 'hoarfrost undo' takes it back."
 )
-EXAMPLE = "example: hoarfrost move model2 photos/unsorted/IMG_17.jpg photos/unsorted/IMG_18.jpg rose"
+EXAMPLE = "example: hoarfrost move model2 photos/unsorted/IMG_17.jpg rose"
 
 NAMED = 6
 """ways from class to class that are printed"""

@@ -33,7 +33,7 @@ def main(args: argparse.Namespace) -> int:
     groups = learner.groups(args.name, folder, into=args.into)
     digests = [group.digests for group in groups[1:]]
     learner.split(args.name, folder, into=args.into)
-    made = [learner.class_names[k] for k in range(len(before.classes), len(learner.class_names))]
+    made = learner.model.class_names[len(before.class_names) :]
     name = printable(args.name)
     said = [f"{name} is split: {len(groups[0])} images keep its name"]
     said += [f"{printable(new)} is a new class of {len(group)}" for new, group in zip(made, groups[1:], strict=True)]

@@ -103,6 +103,8 @@ def sort_folder(
     With ``only_new`` none is of a known one. ``directions`` are for a folder that is made of hidden classes: as many
     as the real one will have, since evidence grows with them.
     """
+    if not len(features):
+        return FolderSort(np.zeros(0, dtype=np.int64), 0, 0, 0)
     space, classes = Space.of(known, features, directions), len(known.count)
     first = 0 if only_new else classes
     points, means = space.points(features), space.points(known.mean)

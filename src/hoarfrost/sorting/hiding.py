@@ -188,7 +188,7 @@ def readout_scores(features: Floats, ids: Ids, tested: Floats, ridge: float, *, 
 def _matched(found: Ids, true: Ids, known: int) -> Ids:
     """``(C,)``: for each true class the class that it was found as; known ones are themselves, -1 for none."""
     new = (found >= known) & (true >= known)
-    together = np.zeros((max(int(true.max()), known - 1) + 1 - known, max(int(found.max()), known - 1) + 1 - known))
+    together = np.zeros([int(some.max(initial=known - 1)) + 1 - known for some in (true, found)])
     np.add.at(together, (true[new] - known, found[new] - known), 1)
     classes, clusters = linear_sum_assignment(-together)
     target = np.concatenate([np.arange(known), np.full(len(together), -1)])

@@ -537,7 +537,8 @@ class Learner:
 
         A row adds up to 1, or to less: what is missing is the probability that the image is of none of the classes.
         """
-        return self.judged(self.prepare(self._every(images)))[1][:, self.model.classes.present]
+        present = self.model.classes.present
+        return self.judged(self.prepare(self._every(images)))[1][:, present]
 
     def judged(self, images: ImageSet) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """``(N,)`` the class id of each image, and ``(N, C)`` the probability of each class.
@@ -558,8 +559,9 @@ class Learner:
         For class ids, see ``predictions``.
         """
         # Ids of classes that can be predicted, which come in their order.
+        present = self.model.classes.present
         predicted, _ = self.judged(self.prepare(self._every(images)))
-        return self.classes_[np.searchsorted(self.model.classes.present, predicted)]
+        return self.classes_[np.searchsorted(present, predicted)]
 
     def score(self, images: Images, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """The share of the images, from 0 to 1, whose label is predicted; labels are as those given to ``fit``."""
