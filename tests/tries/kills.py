@@ -40,7 +40,7 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 TIME = re.compile(rb"<dt>(?:training )?time</dt>\s*<dd>\d+ s</dd>")
 """what a report says of how long things took"""
 
-OF_RUNS = re.compile(r"\[\d+/\d+\] |\d+ of \d+ runs to do|about .* in total")
+OF_RUNS = re.compile(r"\[\d+/\d+\] |\d+ of \d+ runs to do|about .* in total|run the same command again")
 """what ``reproduce`` says of its runs"""
 
 SORT: Words = ("sort", "model2", "unsorted", "--into", "made", "--device", "cpu")
