@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
-from scipy.optimize import linear_sum_assignment
 
+from hoarfrost.metrics import match_unequal
 from hoarfrost.sorting.folder import LEAST, FolderSort, Sorter, sort_folder
 from hoarfrost.sorting.space import KnownClasses
 
@@ -101,13 +101,17 @@ class Hidden:
     def sorted(
         self, case: Draw, sorter: Sorter, *, hidden: bool = True, only_new: bool = False, novel: int | None = None
     ) -> FolderSort:
-        """The folder of a draw, with its hidden classes or without them; or these alone, where all is new."""
+        """The folder of a draw, with its hidden classes or without them.
+
+        Where all is new, it holds the hidden classes alone, and all images of the others are labelled.
+        """
         is_hidden = case.ids[case.folder] >= case.known
-        folder = case.folder[is_hidden] if only_new else case.folder[is_hidden <= hidden]
-        known = self._known(self.features[case.labelled], case.ids[case.labelled])
-        return sort_folder(
-            known, self.features[folder], sorter, novel=novel, only_new=only_new, directions=self.directions
-        )
+        labelled, folder = case.labelled, case.folder[is_hidden <= hidden]
+        if only_new:
+            labelled, folder = np.concatenate([labelled, case.folder[~is_hidden]]), case.folder[is_hidden]
+        known = self._known(self.features[labelled], case.ids[labelled])
+        directions = None if only_new else self.directions
+        return sort_folder(known, self.features[folder], sorter, novel=novel, only_new=only_new, directions=directions)
 
     def learned(self, tell: Callable[[], None] = lambda: None) -> Sorter:
         """The roughness with which as many classes are found as are hidden, and what was worth most by chance.
@@ -140,9 +144,11 @@ class Hidden:
             rows = np.concatenate([labelled, hidden[found.typical]])
             ids = np.concatenate([case.ids[labelled], found.labels[found.typical]])
             own = readout_scores(self.whole[rows], ids, self.whole[case.tested], ridge, diagonal=self.diagonal)
-            target = _matched(found.labels, case.ids[hidden], case.known)[case.ids[case.tested]]
+            clusters, classes = found.labels - case.known, case.ids[hidden] - case.known
+            matched = match_unequal(clusters, classes, clusters=found.novel, classes=case.hidden)
+            target = np.concatenate([np.arange(case.known), np.where(matched < 0, -1, case.known + matched)])
             scores.append(own)
-            right.append(own.argmax(axis=1) == target)
+            right.append(own.argmax(axis=1) == target[case.ids[case.tested]])
             distances.append(-2 * own.max(axis=1)[case.ids[case.tested] < case.known])
             tell()
         wanted = np.concatenate(right).mean()
@@ -183,17 +189,6 @@ def readout_scores(features: Floats, ids: Ids, tested: Floats, ridge: float, *, 
     squares = (points * points).sum(axis=1)[:, None] + (means * means).sum(axis=1)
     found: Floats = np.minimum(points @ means.T - squares / 2, 0)
     return found
-
-
-def _matched(found: Ids, true: Ids, known: int) -> Ids:
-    """``(C,)``: for each true class the class that it was found as; known ones are themselves, -1 for none."""
-    new = (found >= known) & (true >= known)
-    together = np.zeros([int(some.max(initial=known - 1)) + 1 - known for some in (true, found)])
-    np.add.at(together, (true[new] - known, found[new] - known), 1)
-    classes, clusters = linear_sum_assignment(-together)
-    target = np.concatenate([np.arange(known), np.full(len(together), -1)])
-    target[known + classes] = known + clusters
-    return target
 
 
 def _highest(scores: Floats) -> Floats:
