@@ -185,6 +185,16 @@ class Look:
     """of each new class the known classes that it is most like, where that was looked at"""
 
 
+def remembered_classes(statistics: ClassStatistics) -> tuple[Remembered, Ids]:
+    """The classes that have images, as folders are sorted beside them, and their ids."""
+    seen = statistics.for_readout
+    present = np.flatnonzero(seen.count.numpy() > 0)
+    count, mean = (some.numpy()[present].astype(np.float64) for some in (seen.count, seen.mean))
+    degrees = max(int(count.sum()) - len(count), 1)
+    within = mean_covariance(seen, torch.device("cpu")).numpy().astype(np.float64) * (count.sum() / degrees)
+    return Remembered(count, mean, within, degrees), present
+
+
 NEAREST = 2
 """known classes that a new one is said to be most like"""
 
@@ -194,12 +204,7 @@ def sorted_out(before: Model, points: Floats, sorter: Sorter, novel: int | None,
 
     Where all images are new, it says how many classes there are; k-means then finds them.
     """
-    statistics = before.remembered.for_readout
-    present = np.flatnonzero(statistics.count.numpy() > 0)
-    count = statistics.count.numpy()[present].astype(np.float64)
-    degrees = max(int(count.sum()) - len(count), 1)
-    within = mean_covariance(statistics, torch.device("cpu")).numpy().astype(np.float64) * (count.sum() / degrees)
-    known = Remembered(count, statistics.mean.numpy()[present].astype(np.float64), within, degrees)
+    known, present = remembered_classes(before.remembered)
     found = sort_folder(known, points, sorter, novel=novel, only_new=only_new)
     estimate = None if novel is not None else Count(found.novel, found.least, found.most)
     if only_new:

@@ -16,7 +16,8 @@ from hoarfrost.data.unsure import UNSURE_BELOW
 from hoarfrost.errors import InputError, require
 from hoarfrost.models.counted import DIGEST, Counted
 from hoarfrost.models.model import Model
-from hoarfrost.sorting.space import KnownClasses, Space
+from hoarfrost.sorting.space import Space
+from hoarfrost.training.expecting import remembered_classes, sorting_points
 from hoarfrost.training.features import FeatureCache, name_of
 from hoarfrost.training.inference import Inference
 from hoarfrost.unsorted.clusters import k_means, squared_distances
@@ -160,18 +161,9 @@ def split_groups(inference: Inference, model: Model, evidence: Evidence, name: s
 
 def _points(model: Model, features: NDArray[np.float32]) -> NDArray[np.float64]:
     """``(N, q)``: in the space of the known classes where there is one, else as they are."""
-    import torch
-
-    statistics = model.settled.statistics.for_readout
-    seen = np.flatnonzero(statistics.count.numpy() > 0)
-    seen_features = model.network.kept.transformed(torch.from_numpy(features)).double().numpy()
-    count = statistics.count.numpy()[seen].astype(np.float64)
-    if statistics.root is not None and statistics.root.ndim == 2:
-        within = statistics.covariances()[0].numpy()
-    else:
-        within = np.diag((count @ statistics.variance.double().numpy()[seen]) / count.sum())
-    known = KnownClasses(count, statistics.mean.double().numpy()[seen], within, max(int(count.sum()) - len(seen), 1))
-    points = Space.of(known, seen_features).points(seen_features)
+    known, _ = remembered_classes(model.settled.statistics)
+    seen = np.asarray(sorting_points(features, model.network))
+    points = Space.of(known, seen).points(seen)
     centred = points - points.mean(axis=0)
     turned = np.linalg.svd(centred, full_matrices=False)[2][:DIRECTIONS].T
     return np.asarray(centred @ turned)
